@@ -1,0 +1,121 @@
+# SPDX-License-Identifier: Apache-2.0
+"""What was measured, as a frozen value that becomes JSON and comes back unchanged.
+
+A result class is a frozen dataclass that derives from ``Result`` and sets ``kind`` and ``schema``:
+
+    >>> from dataclasses import dataclass
+    >>> @dataclass(frozen=True)
+    ... class Size(Result, kind="size", schema=1):
+    ...     model: str
+    ...     bytes: tuple[int, ...]
+    >>> Size.from_json(Size("m.tflite", (1, 2)).to_json()) == Size("m.tflite", (1, 2))
+    True
+
+Fields may be numbers, strings, booleans, None, other (plain) frozen dataclasses, and tuples, lists or
+string-keyed dicts of those; NumPy scalars and arrays are written as plain numbers and lists.
+"""
+
+from __future__ import annotations
+
+import dataclasses
+import json
+import math
+import types
+import typing
+from pathlib import Path
+from typing import Any, ClassVar, TypeVar
+
+import numpy as np
+
+from litesmith.errors import UsageError
+
+R = TypeVar("R", bound="Result")
+
+
+class Result:
+    """Base of all results. ``kind`` names the result in JSON; ``schema`` counts its incompatible changes."""
+
+    kind: ClassVar[str]
+    schema: ClassVar[int]
+    _classes: ClassVar[dict[str, type[Result]]] = {}
+
+    def __init_subclass__(cls, *, kind: str, schema: int, **keywords: Any) -> None:
+        super().__init_subclass__(**keywords)
+        cls.kind, cls.schema = kind, schema
+        Result._classes[kind] = cls
+
+    def to_json(self, path: str | Path | None = None) -> str:
+        """Return the result as JSON text; with ``path``, also write it there."""
+        text = json.dumps(
+            {"kind": self.kind, "schema": self.schema, **encode_fields(self)}, indent=2, ensure_ascii=False
+        )
+        if path is not None:
+            Path(path).write_text(text + "\n", encoding="utf-8")
+        return text
+
+    @classmethod
+    def from_json(cls: type[R], source: str | Path) -> R:
+        """Read a result from JSON text, or from the file at a ``Path``."""
+        text = source.read_text(encoding="utf-8") if isinstance(source, Path) else source
+        try:
+            document = json.loads(text)
+        except json.JSONDecodeError as error:
+            raise UsageError(f"this is not a {cls.__name__}: it is not JSON ({error})") from error
+        if not isinstance(document, dict) or document.get("kind") != cls.kind:
+            found = document.get("kind") if isinstance(document, dict) else type(document).__name__
+            raise UsageError(f"this is not a result of kind {cls.kind!r}, but {found!r}")
+        if document.get("schema") != cls.schema:
+            raise UsageError(
+                f"a {cls.kind!r} result of schema {document.get('schema')} cannot be read by this version of "
+                f"Litesmith, which reads schema {cls.schema}; measure again, or use the version that wrote it"
+            )
+        try:
+            return typing.cast(R, _decode(cls, document))
+        except (KeyError, TypeError, ValueError) as error:
+            raise UsageError(f"this {cls.kind!r} result is damaged: {error}") from error
+
+
+def encode_fields(value: Any) -> dict[str, Any]:
+    """Return the fields of a dataclass as JSON-ready values."""
+    return {field.name: _encode(getattr(value, field.name)) for field in dataclasses.fields(value)}
+
+
+def _encode(value: Any) -> Any:
+    if dataclasses.is_dataclass(value):
+        return encode_fields(value)
+    if isinstance(value, np.ndarray):
+        return _encode(value.tolist())
+    if isinstance(value, np.generic):
+        return _encode(value.item())
+    if isinstance(value, dict):
+        return {str(key): _encode(item) for key, item in value.items()}
+    if isinstance(value, (tuple, list)):
+        return [_encode(item) for item in value]
+    if isinstance(value, float) and not math.isfinite(value):
+        return str(value)  # JSON has no inf and nan; float("inf") reads them back
+    if isinstance(value, Path):
+        return str(value)
+    return value
+
+
+def _decode(expected: Any, value: Any) -> Any:
+    origin, arguments = typing.get_origin(expected), typing.get_args(expected)
+    if dataclasses.is_dataclass(expected):
+        hints = typing.get_type_hints(expected)
+        known = {field.name: field for field in dataclasses.fields(expected) if field.init}
+        return typing.cast(Any, expected)(**{n: _decode(hints[n], value[n]) for n in known if n in value})
+    if origin in (typing.Union, types.UnionType):
+        if value is None:
+            return None
+        return _decode(next(a for a in arguments if a is not type(None)), value)
+    if origin is tuple:
+        if len(arguments) == 2 and arguments[1] is Ellipsis:
+            return tuple(_decode(arguments[0], item) for item in value)
+        return tuple(_decode(kind, item) for kind, item in zip(arguments, value, strict=True))
+    if origin is list:
+        return [_decode(arguments[0], item) for item in value]
+    if origin is dict:
+        return {key: _decode(arguments[1], item) for key, item in value.items()}
+    if expected is float:
+        return float(value)
+    return value
