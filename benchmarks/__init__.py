@@ -1,0 +1,2 @@
+# SPDX-License-Identifier: Apache-2.0
+"""Measurements whose results are committed: each module runs alone and writes `results/NAME.json`."""
