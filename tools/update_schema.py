@@ -18,10 +18,10 @@ HEADER = '''# SPDX-License-Identifier: Apache-2.0
 
 Source: tflite/converter/schema/schema.fbs, {origin}. Written by tools/update_schema.py; do not edit.
 
-An enumeration is its scalar type, then its names, counted from 0 or from the last `=value`. A union is its tables, whose
-tags count from 1. A table is a line of fields in slot order, `name:type` or `name:type=default`. A type is a scalar
-(bool, i8 … f64), `str`, an enumeration, a table, a union (it takes two slots: its tag, then its value), or `[type]` for a
-vector; `!` marks a field that is no longer used and `@16` one whose bytes start at a multiple of 16.
+An enumeration is its scalar type, then its names, counted from 0 or from the last `=value`. A union is its tables,
+whose tags count from 1. A table is a line of fields in slot order, `name:type` or `name:type=default`. A type is a scalar
+(bool, i8 … f64), `str`, an enumeration, a table, a union (it takes two slots: its tag, then its value), or `[type]` for
+a vector; `!` marks a field that is no longer used and `@16` one whose bytes start at a multiple of 16.
 """
 
 from __future__ import annotations

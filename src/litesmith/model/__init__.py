@@ -4,6 +4,7 @@
 from litesmith.model._builder import Builder, Value
 from litesmith.model._cost import Cost, OperatorCost, cost
 from litesmith.model._dtypes import BITS, numpy_dtype
+from litesmith.model._expose import expose
 from litesmith.model._flatbuffer import Record
 from litesmith.model._graph import (
     ABSENT,
@@ -17,8 +18,10 @@ from litesmith.model._graph import (
     Tensor,
     constant,
 )
+from litesmith.model._modernize import modernize
 from litesmith.model._operators import options_table
 from litesmith.model._shapes import infer, same_padding
+from litesmith.model._sparsity import densify, sparsify
 
 __all__ = [
     "ABSENT",
@@ -38,8 +41,12 @@ __all__ = [
     "Value",
     "constant",
     "cost",
+    "densify",
+    "expose",
     "infer",
+    "modernize",
     "numpy_dtype",
     "options_table",
     "same_padding",
+    "sparsify",
 ]

@@ -118,7 +118,9 @@ class Builder:
         if options and table is None:
             raise ModelError(f"{kind} has no options, but {', '.join(options)} given")
         record = Record(table, **options) if table else None
-        shapes = outputs or infer(kind, [None if v is None else v.tensor for v in values], record)
+        shapes = (
+            outputs if outputs is not None else infer(kind, [None if v is None else v.tensor for v in values], record)
+        )
         if shapes is None:
             raise ModelError(f"the output shape of {kind} {name!r} cannot be inferred; pass outputs=[(shape, dtype)]")
         results = []

@@ -39,6 +39,26 @@ def decode_flexbuffer(data: bytes | memoryview) -> Any:
     return _Reader(data).value(len(data) - 2 - width, width, packed, 0)
 
 
+def with_integer(data: bytes, key: str, value: int) -> bytes:
+    """Return the bytes of a map with the integer of one key changed, in place.
+
+    Example:
+        >>> decode_flexbuffer(with_integer(b"axis\\x00\\x01\\x06\\x01\\x01\\x01\\x03\\x04\\x02\\x24\\x01", "axis", 1))
+        {'axis': 1}
+    """
+    options, root = decode_flexbuffer(data), data[-1]
+    if not isinstance(options, dict) or key not in options:
+        raise ModelError(f"a FlexBuffer has no {key!r} to change")
+    reader, width = _Reader(data), 1 << (data[-2] & 3)
+    target = reader.follow(len(data) - 2 - root, root)
+    index = list(options).index(key)
+    kind = data[target + len(options) * width + index] >> 2
+    if kind not in (_INT, _UINT) or not 0 <= value < 1 << (8 * width - 1):
+        raise ModelError(f"{key!r} of a FlexBuffer cannot become {value}")
+    place = target + index * width
+    return data[:place] + value.to_bytes(width, "little") + data[place + width :]
+
+
 class _Reader:
     def __init__(self, data: bytes) -> None:
         self.data = data
@@ -57,7 +77,8 @@ class _Reader:
             return float(struct.unpack(f"<{_FLOATS[width]}", raw)[0])
         return int.from_bytes(raw, "little", signed=kind == _INT)
 
-    def _follow(self, position: int, width: int) -> int:
+    def follow(self, position: int, width: int) -> int:
+        """Return where an offset leads."""
         target = position - int(self._number(position, width, _UINT))
         if not 0 <= target <= position:  # what is empty may lie where the offset to it is
             raise ModelError(f"a FlexBuffer points from byte {position} to {target}")
@@ -84,7 +105,7 @@ class _Reader:
         if kind in (_INT, _UINT, _FLOAT, _BOOL):
             number = self._number(position, parent_width, kind)
             return bool(number) if kind == _BOOL else number
-        target = self._follow(position, parent_width)
+        target = self.follow(position, parent_width)
         if kind in _INDIRECT:
             return self._number(target, width, _INDIRECT[kind])
         if kind == _KEY:
@@ -117,7 +138,7 @@ class _Reader:
     def _keys(self, target: int, width: int, count: int) -> list[str]:
         """Return the keys of a map: a vector of keys whose place and width stand before the size of the map."""
         place = target - 3 * width
-        keys, key_width = self._follow(place, width), int(self._number(place + width, width, _UINT))
+        keys, key_width = self.follow(place, width), int(self._number(place + width, width, _UINT))
         if key_width not in _INTEGERS or self._count(keys, key_width) != count:
             raise ModelError(f"the keys of a FlexBuffer at byte {target} do not fit its values")
-        return [self._key(self._follow(keys + i * key_width, key_width)) for i in range(count)]
+        return [self._key(self.follow(keys + i * key_width, key_width)) for i in range(count)]

@@ -214,6 +214,7 @@ class Model:
     metadata_buffers: tuple[Buffer, ...] = ()  # metadata without a name, as very old files have
     external_buffer_groups: tuple[Record, ...] = ()
     external_buffers: tuple[Record, ...] = ()
+    appendix: Buffer | None = None  # code for an accelerator behind the tables; DISPATCH_OP counts from its start
     source: Path | None = field(default=None, compare=False)
     legacy: tuple[str, ...] = field(default=(), compare=False)  # what is outdated in the file it was read from
     unknown: tuple[str, ...] = field(default=(), compare=False)  # fields newer than Litesmith, lost when written

@@ -13,6 +13,7 @@ from pathlib import Path
 from typing import Any
 
 from litesmith.errors import ModelError
+from litesmith.model._appendix import detached
 from litesmith.model._flatbuffer import Reader, Record, enum_name, enum_values
 from litesmith.model._graph import Buffer, Metadata, Model, Operator, Quantization, Signature, Subgraph, Tensor
 
@@ -56,7 +57,7 @@ def from_bytes(data: bytes | bytearray | memoryview) -> Model:
         raise ModelError("it has no subgraphs, so there is nothing to run")
     buffers = _buffers(root, view, reader)
     codes = [_operator_code(i, record) for i, record in enumerate(root.operator_codes or ())]
-    return Model(
+    model = Model(
         subgraphs=tuple(_subgraph(i, record, codes, buffers, view) for i, record in enumerate(root.subgraphs)),
         signatures=tuple(map(_signature, root.signature_defs or ())),
         metadata=tuple(
@@ -75,6 +76,7 @@ def from_bytes(data: bytes | bytearray | memoryview) -> Model:
         legacy=_legacy(root),
         unknown=tuple(sorted(reader.unknown)),
     )
+    return detached(model, view)
 
 
 def _buffers(root: Record, view: memoryview, reader: Reader) -> list[Buffer | None]:

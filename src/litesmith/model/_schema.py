@@ -1,12 +1,12 @@
 # SPDX-License-Identifier: Apache-2.0
 """The tables, unions and enumerations of the `.tflite` format, as data.
 
-Source: tflite/converter/schema/schema.fbs, LiteRT commit f6745779. Written by tools/update_schema.py; do not edit.
+Source: tflite/converter/schema/schema.fbs, LiteRT 2.3.0 (commit f6745779, and two fields that its wheel adds). Written by tools/update_schema.py; do not edit.
 
-An enumeration is its scalar type, then its names, counted from 0 or from the last `=value`. A union is its tables, whose
-tags count from 1. A table is a line of fields in slot order, `name:type` or `name:type=default`. A type is a scalar
-(bool, i8 … f64), `str`, an enumeration, a table, a union (it takes two slots: its tag, then its value), or `[type]` for a
-vector; `!` marks a field that is no longer used and `@16` one whose bytes start at a multiple of 16.
+An enumeration is its scalar type, then its names, counted from 0 or from the last `=value`. A union is its tables,
+whose tags count from 1. A table is a line of fields in slot order, `name:type` or `name:type=default`. A type is a scalar
+(bool, i8 … f64), `str`, an enumeration, a table, a union (it takes two slots: its tag, then its value), or `[type]` for
+a vector; `!` marks a field that is no longer used and `@16` one whose bytes start at a multiple of 16.
 """
 
 from __future__ import annotations
@@ -39,7 +39,7 @@ UNIONS: dict[str, str] = {
 
 TABLES: dict[str, str] = {
     "CustomQuantization": "custom:[u8]@16",
-    "BlockwiseQuantization": "scales:i32 zero_points:i32 block_size:i32",
+    "BlockwiseQuantization": "scales:i32 zero_points:i32 block_size:i32 block_shape:[i32]",
     "MultiAxisQuantization": "scales:i32 zero_points:i32 block_size:i32 quantized_dimensions:[i32]",
     "QuantizationParameters": "min:[f32] max:[f32] scale:[f32] zero_point:[i64] details:QuantizationDetails quantized_dimension:i32",
     "Int32Vector": "values:[i32]",
@@ -78,7 +78,7 @@ TABLES: dict[str, str] = {
     "RNNOptions": "fused_activation_function:ActivationFunctionType asymmetric_quantize_inputs:bool",
     "SequenceRNNOptions": "time_major:bool fused_activation_function:ActivationFunctionType asymmetric_quantize_inputs:bool",
     "BidirectionalSequenceRNNOptions": "time_major:bool fused_activation_function:ActivationFunctionType merge_outputs:bool asymmetric_quantize_inputs:bool",
-    "FullyConnectedOptions": "fused_activation_function:ActivationFunctionType weights_format:FullyConnectedOptionsWeightsFormat=DEFAULT keep_num_dims:bool asymmetric_quantize_inputs:bool quantized_bias_type:TensorType",
+    "FullyConnectedOptions": "fused_activation_function:ActivationFunctionType weights_format:FullyConnectedOptionsWeightsFormat=DEFAULT keep_num_dims:bool asymmetric_quantize_inputs:bool quantized_bias_type:TensorType quant_spec:[u8]",
     "SoftmaxOptions": "beta:f32",
     "ConcatenationOptions": "axis:i32 fused_activation_function:ActivationFunctionType",
     "AddOptions": "fused_activation_function:ActivationFunctionType pot_scale_int16:bool=true",

@@ -93,6 +93,8 @@ def _rule(*kinds: str) -> Callable[[_Rule], _Rule]:
 def _ints(tensor: Tensor | None) -> list[int]:
     if tensor is None or tensor.buffer is None:
         raise _NotConstant
+    if tensor.dtype not in ("int32", "int64", "int16", "int8", "uint8"):
+        raise ModelError(f"tensor {tensor.name!r} should hold whole numbers, but is {tensor.dtype}")
     return [int(v) for v in np.ravel(tensor.array())]
 
 

@@ -12,8 +12,10 @@ from collections.abc import Callable, Iterator
 from litesmith.errors import ModelError
 from litesmith.model._graph import ABSENT, Model, Operator, Signature, Subgraph
 from litesmith.model._verify_calls import called_subgraphs
+from litesmith.model._verify_custom import has_kernel
 from litesmith.model._verify_operators import verify_operators
 from litesmith.model._verify_tensors import verify_tensor
+from litesmith.model._verify_variables import verify_variables
 
 
 def verify(model: Model) -> None:
@@ -40,6 +42,7 @@ def verify(model: Model) -> None:
                 raise ModelError(f"subgraph {index} {subgraph.name!r}, {error}") from None
     _calls_end(model)
     verify_operators(model)
+    verify_variables(model)
     for signature in model.signatures:
         _verify_signature(model, signature)
 
@@ -120,7 +123,9 @@ def _values_flow_forward(subgraph: Subgraph) -> None:
                     f"{what}, which is written only by {_named(subgraph, writers[index])}; the operators form a cycle or "
                     "are out of order"
                 )
-            if operator.kind != "CUSTOM":  # scratch memory of an accelerator is described so
+            if operator.kind != "CUSTOM" or has_kernel(
+                operator.custom_code
+            ):  # scratch memory of an accelerator is described so
                 raise ModelError(f"{what}, which no operator writes and which is no constant, variable or input")
         known.update(operator.outputs)
     for position, index in enumerate(subgraph.outputs):
@@ -203,5 +208,7 @@ def _verify_signature(model: Model, signature: Signature) -> None:
                     f"{place}: {role} {name!r} is tensor {index}, which is not among the {role}s {list(own)} of "
                     f"subgraph {signature.subgraph_index}"
                 )
+        if unnamed := set(own) - {index for _, index in entries}:
+            raise ModelError(f"{place}: it has no name for the {role} that is tensor {min(unnamed)} of the subgraph")
         if len(entries) != len(own):
             raise ModelError(f"{place}: it names {len(entries)} {role}s, but the subgraph has {len(own)}")

@@ -137,5 +137,7 @@ def _branches_fit(node: Node, first: int, targets: tuple[int, ...]) -> bool:
     for position, shape in enumerate(shapes.pop()):
         said = node.outputs[position]
         if said.shape != shape:
-            raise node.error(f"has shape {list(said.shape)}, but subgraph {targets[0]} gives {list(shape)}", output=position)
+            raise node.error(
+                f"has shape {list(said.shape)}, but subgraph {targets[0]} gives {list(shape)}", output=position
+            )
     return True

@@ -95,12 +95,16 @@ def _shapes_fit(node: Node) -> None:
     for position, (shape, dtype) in enumerate(results):
         said = node.outputs[position]
         if known and said.shape != shape:
-            raise node.error(f"has shape {list(said.shape)} in the file, but {list(shape)} is computed", output=position)
-        if said.dtype != dtype and operator.kind not in _CONVERTING:
+            raise node.error(
+                f"has shape {list(said.shape)} in the file, but {list(shape)} is computed", output=position
+            )
+        if dtype and said.dtype != dtype and operator.kind not in _CONVERTING:
             raise node.error(f"is {said.dtype} in the file, but {dtype} is computed", output=position)
     if not known:
         node.uncertain.update(operator.outputs)
 
 
 _CALLING = frozenset({"CALL_ONCE", "IF", "STABLEHLO_CASE", "STABLEHLO_COMPOSITE", "WHILE"})
-_CONVERTING = frozenset({"BATCH_MATMUL", "CAST", "DEQUANTIZE", "EMBEDDING_LOOKUP", "FULLY_CONNECTED", "QUANTIZE", "SOFTMAX"})
+_CONVERTING = frozenset(
+    {"BATCH_MATMUL", "CAST", "DEQUANTIZE", "EMBEDDING_LOOKUP", "FULLY_CONNECTED", "QUANTIZE", "SOFTMAX"}
+)

@@ -10,6 +10,7 @@ from __future__ import annotations
 from collections.abc import Callable, Collection
 
 from litesmith.model._graph import Tensor
+from litesmith.model._verify_custom import composite_fits, custom_fits
 from litesmith.model._verify_node import Node
 
 Rule = Callable[[Node], None]
@@ -30,6 +31,19 @@ _INTEGERS = {
     "UNSORTED_SEGMENT_MAX": (1, 2), "UNSORTED_SEGMENT_MIN": (1, 2), "UNSORTED_SEGMENT_PROD": (1, 2),
     "UNSORTED_SEGMENT_SUM": (1, 2),
 }  # fmt: skip
+# Outputs that have the type of an input: the position of that input. Not all kernels see to it.
+_TYPE_OF = {
+    **dict.fromkeys(
+        ("ADD_N", "BATCH_TO_SPACE_ND", "BROADCAST_TO", "CONCATENATION", "CUMSUM", "DILATE", "DYNAMIC_UPDATE_SLICE",
+         "EXPAND_DIMS", "GATHER", "GATHER_ND", "MEAN", "MIRROR_PAD", "PACK", "PAD", "PADV2", "RANGE", "REDUCE_ALL",
+         "REDUCE_ANY", "REDUCE_MAX", "REDUCE_MIN", "REDUCE_PROD", "REDUCE_WINDOW", "RESHAPE", "RESIZE_BILINEAR",
+         "RESIZE_NEAREST_NEIGHBOR", "REVERSE_SEQUENCE", "REVERSE_V2", "SEGMENT_SUM", "SLICE", "SPACE_TO_BATCH_ND",
+         "SPLIT_V", "SQUEEZE", "STABLEHLO_GATHER", "STABLEHLO_PAD", "STABLEHLO_REDUCE_WINDOW", "STABLEHLO_SCATTER",
+         "STRIDED_SLICE", "SUM", "TILE", "TRANSPOSE", "UNPACK", "UNSORTED_SEGMENT_MAX", "UNSORTED_SEGMENT_MIN",
+         "UNSORTED_SEGMENT_PROD", "UNSORTED_SEGMENT_SUM"), 0),
+    **dict.fromkeys(("FILL", "SCATTER_ND", "SELECT", "SELECT_V2", "SPLIT"), 1),
+    **dict.fromkeys(("CONV_3D_TRANSPOSE", "ONE_HOT", "SPARSE_TO_DENSE", "TRANSPOSE_CONV"), 2),
+}  # fmt: skip
 _STRING_KINDS = frozenset({
     "ASSIGN_VARIABLE", "EQUAL", "EXPAND_DIMS", "FILL", "GATHER", "GATHER_ND", "HASHTABLE_FIND", "HASHTABLE_IMPORT",
     "HASHTABLE_LOOKUP", "LSH_PROJECTION", "NOT_EQUAL", "READ_VARIABLE", "RANK", "RESHAPE", "SHAPE", "SKIP_GRAM", "SLICE",
@@ -43,7 +57,7 @@ _CALLING_KINDS = frozenset({"CALL_ONCE", "CUSTOM", "IF", "STABLEHLO_CASE", "STAB
 
 def rules(kind: str) -> tuple[Rule, ...]:
     """Return the rules of a kind of operator."""
-    return (_types_have_values, _parameters_are_integers, *_RULES.get(kind, ()))
+    return (_types_have_values, _parameters_are_integers, _types_are_kept, *_RULES.get(kind, ()))
 
 
 def _types_have_values(node: Node) -> None:
@@ -51,7 +65,9 @@ def _types_have_values(node: Node) -> None:
     kind = node.operator.kind
     if kind in _CALLING_KINDS:
         return
-    tensors = [(t, {"input": i}) for i, t in enumerate(node.inputs)] + [(t, {"output": i}) for i, t in enumerate(node.outputs)]
+    tensors = [(t, {"input": i}) for i, t in enumerate(node.inputs)] + [
+        (t, {"output": i}) for i, t in enumerate(node.outputs)
+    ]
     for tensor, place in tensors:
         if tensor is None:
             continue
@@ -65,6 +81,15 @@ def _parameters_are_integers(node: Node) -> None:
         tensor = node.input(position)
         if tensor is not None and tensor.dtype not in _WHOLE:
             raise node.error(f"is {tensor.dtype}, but must be integers", input=position)
+
+
+def _types_are_kept(node: Node) -> None:
+    position = _TYPE_OF.get(node.operator.kind)
+    source = None if position is None else node.input(position)
+    for number, output in enumerate(node.outputs if source is not None else ()):
+        assert source is not None
+        if output.dtype != source.dtype:
+            raise node.error(f"is {output.dtype}, but must be {source.dtype} as input {position} is", output=number)
 
 
 def _takes(position: int, *dtypes: str) -> Rule:
@@ -165,7 +190,9 @@ def _has_values(*positions: int) -> Rule:
         for position in positions:
             tensor = node.input(position)
             if tensor is not None and 0 in tensor.shape and node.operator.inputs[position] not in node.uncertain:
-                raise node.error(f"has shape {list(tensor.shape)}, but {node.operator.kind} needs values", input=position)
+                raise node.error(
+                    f"has shape {list(tensor.shape)}, but {node.operator.kind} needs values", input=position
+                )
 
     return rule
 
@@ -192,6 +219,19 @@ def _lookup_stays_inside(node: Node) -> None:
     places = indices[:, :-1].tolist()
     if (indices < 0).any() or (indices >= shape).any() or places != sorted(places):
         raise node.error("has indices outside the sparse shape, or out of order", input=1)
+
+
+def _lengths_stay_inside(node: Node) -> None:
+    """REVERSE_SEQUENCE looks at the first length only; the others lead where they say."""
+    x, lengths, options = node.inputs[0], node.values(1), node.options
+    assert x is not None
+    if lengths is None or node.operator.inputs[0] in node.uncertain:
+        return
+    if not 0 <= options.seq_dim < len(x.shape):
+        raise node.error(f"its seq_dim is {options.seq_dim}, but its input has shape {list(x.shape)}")
+    size = x.shape[options.seq_dim]
+    if (lengths < 0).any() or (lengths > size).any():
+        raise node.error(f"has lengths {lengths.tolist()}, but dimension {options.seq_dim} has {size}", input=1)
 
 
 def _rows_are_not_empty(node: Node) -> None:
@@ -223,12 +263,31 @@ def _state_is_wide(node: Node) -> None:
 _COMPARISONS = ("EQUAL", "GREATER", "GREATER_EQUAL", "LESS", "LESS_EQUAL", "NOT_EQUAL")
 _MATRIX_TYPES: Collection[str] = ("float32", "int64", "int32", "int16", "int8", "uint8")
 _BLOCKS = (_takes(1, "int32"), _takes(2, "int32"))
+
+
+def _slice_stays_inside(node: Node) -> None:
+    """With ``offset`` the kernel adds begin and end without looking; it also knows one ellipsis at most."""
+    options = node.options
+    if options.ellipsis_mask & (options.ellipsis_mask - 1):
+        raise node.error(f"has the ellipsis mask {options.ellipsis_mask}, but one ellipsis is all that can be")
+    source, begin, size = node.input(0), node.values(1), node.values(2)
+    if not options.offset or source is None:
+        return
+    if begin is None or size is None or options.ellipsis_mask or options.new_axis_mask:
+        raise node.error("counts its ends from its begins, which is only safe where both are constant")
+    for axis, (start, count) in enumerate(zip(begin.ravel().tolist(), size.ravel().tolist(), strict=False)):
+        if start < 0 or count < 0 or (axis < len(source.shape) and start + count > source.shape[axis]):
+            raise node.error(f"takes {count} from {start} along axis {axis} of the shape {list(source.shape)}", input=0)
+
+
 _RULES: dict[str, tuple[Rule, ...]] = {
     **dict.fromkeys(_COMPARISONS, (_comparison_is_scalable,)),
     "ADD": (_sum_is_scalable,),
+    "ASSIGN_VARIABLE": (_has_values(1),),
     "BATCH_TO_SPACE_ND": _BLOCKS,
+    "CUSTOM": (custom_fits,),
     "DEPTHWISE_CONV_2D": (_depth_multiplier_fits,),
-    "DILATE": (_takes(1, "int32"),),
+    "DILATE": (_takes(1, "int32"), _has_values(0)),
     **dict.fromkeys(("EXP", "LOG", "RSQRT", "SQRT"), (_narrow_is_quantized,)),
     "EMBEDDING_LOOKUP_SPARSE": (_takes(4, "float32"), _lookup_stays_inside),
     "FAKE_QUANT": (_takes(0, "float32"), _gives(0, "float32")),
@@ -239,14 +298,18 @@ _RULES: dict[str, tuple[Rule, ...]] = {
     "MATRIX_DIAG": (_takes(0, *_MATRIX_TYPES),),
     "MATRIX_SET_DIAG": (_takes(0, *_MATRIX_TYPES),),
     "ONE_HOT": (_takes(1, "int32"), _single(1)),
+    "RANGE": tuple(_takes(position, "float32", "int32", "int64") for position in range(3)),
     "RESIZE_BILINEAR": (_has_values(0, 1),),
     "RESIZE_NEAREST_NEIGHBOR": (_has_values(0, 1),),
+    "REVERSE_SEQUENCE": (_lengths_stay_inside,),
     "REVERSE_V2": (_has_values(0, 1),),
-    "SOFTMAX": (_rows_are_not_empty,),
+    "SOFTMAX": (_rows_are_not_empty, _gives(0, "float32", "int8", "uint8", "int16")),
     "SPACE_TO_BATCH_ND": _BLOCKS,
     "SPLIT": (_output_count_is("num_splits"), _takes(0, "int32"), _single(0)),
     "SPLIT_V": (_output_count_is("num_splits"), _takes(2, "int32"), _single(2), _sizes_are_not_negative),
     "SQUARED_DIFFERENCE": (_square_is_scalable,),
+    "STABLEHLO_COMPOSITE": (composite_fits,),
+    "STRIDED_SLICE": (_slice_stays_inside,),
     "SUB": (_sum_is_scalable,),
     "SVDF": (_state_is_wide,),
     "UNPACK": (_output_count_is("num"),),

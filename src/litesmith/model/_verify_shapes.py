@@ -99,7 +99,9 @@ def _space_to_batch(inputs: list[Tensor], _options: Any) -> Outputs | None:
     x, block, pads = inputs[0], _values(inputs[1]), _values(inputs[2])
     _require_rank(x, (3, 4), "the input")
     spatial = len(x.shape) - 2
-    _require(inputs[1].shape == (spatial,) and inputs[2].shape == (spatial, 2), "blocks and paddings do not fit the input")
+    _require(
+        inputs[1].shape == (spatial,) and inputs[2].shape == (spatial, 2), "blocks and paddings do not fit the input"
+    )
     if block is None or pads is None:
         return None
     _require(min(block) > 0 and min(pads) >= 0, f"blocks {block} must be positive and paddings {pads} not negative")
@@ -135,10 +137,17 @@ def _fill(inputs: list[Tensor], _options: Any) -> Outputs | None:
 
 def _svdf(inputs: list[Tensor], options: Any) -> Outputs:
     x, feature, time, bias, state = inputs
-    for tensor, role in ((x, "the input"), (feature, "the feature weights"), (time, "the time weights"), (state, "the state")):
+    for tensor, role in (
+        (x, "the input"),
+        (feature, "the feature weights"),
+        (time, "the time weights"),
+        (state, "the state"),
+    ):
         _require_rank(tensor, (2,), role)
     filters, memory = time.shape
-    _require(options.rank > 0 and filters % options.rank == 0, f"{filters} filters do not divide by rank {options.rank}")
+    _require(
+        options.rank > 0 and filters % options.rank == 0, f"{filters} filters do not divide by rank {options.rank}"
+    )
     _require(feature.shape == (filters, x.shape[1]), f"feature weights {list(feature.shape)} do not fit the input")
     _require(state.shape == (x.shape[0], memory * filters), f"a state of shape {list(state.shape)} does not fit")
     units = filters // options.rank
@@ -150,7 +159,9 @@ def _conv_3d(inputs: list[Tensor], options: Any) -> Outputs:
     x, weight = inputs[0], inputs[1]
     _require_rank(x, (5,), "the input")
     _require_rank(weight, (5,), "the filters")
-    _require(x.shape[4] == weight.shape[3], f"filters {list(weight.shape)} do not fit an input of {x.shape[4]} channels")
+    _require(
+        x.shape[4] == weight.shape[3], f"filters {list(weight.shape)} do not fit an input of {x.shape[4]} channels"
+    )
     sizes = [
         window_output(x.shape[1 + i], weight.shape[i], getattr(options, f"stride_{axis}"), options.padding,
                       getattr(options, f"dilation_{axis}_factor"))
@@ -202,6 +213,79 @@ def _rnn(inputs: list[Tensor], _options: Any) -> Outputs:
     return [((*x.shape[:-1], units), x.dtype)]
 
 
+def _multinomial(inputs: list[Tensor], _options: Any) -> Outputs | None:
+    logits, count = inputs[0], _values(inputs[1])
+    _require_rank(logits, (2,), "the logits")
+    _require(
+        inputs[1].shape == () and count is not None and count[0] >= 0, "the number of samples must be one constant"
+    )
+    return None if count is None else [((logits.shape[0], count[0]), "")]
+
+
+def _random(inputs: list[Tensor], _options: Any) -> Outputs | None:
+    shape = _values(inputs[0])
+    _require_rank(inputs[0], (1,), "the shape")
+    _require(min(shape or (0,)) >= 0, f"the shape {shape} has a negative dimension")
+    return None if shape is None else [(tuple(shape), "float32")]
+
+
+def _sparse_to_dense(inputs: list[Tensor], _options: Any) -> Outputs | None:
+    shape = _values(inputs[1])
+    _require_rank(inputs[1], (1,), "the shape")
+    _require(min(shape or (0,)) >= 0, f"the shape {shape} has a negative dimension")
+    return None if shape is None else [(tuple(shape), inputs[2].dtype)]
+
+
+def _unsorted_segment(inputs: list[Tensor], _options: Any) -> Outputs | None:
+    data, ids, count = inputs
+    prefix = data.shape[: len(ids.shape)]
+    _require(ids.shape == prefix, f"segments of shape {list(ids.shape)} must be those of the data, {list(prefix)}")
+    _require(count.elements == 1, "the number of segments must be one value")
+    numbers, segments = _values(count), _values(ids)
+    if numbers is None or segments is None:
+        return None
+    _require(max(segments, default=-1) < numbers[0], f"segment {max(segments, default=-1)} is not below {numbers[0]}")
+    return [((numbers[0], *data.shape[len(ids.shape) :]), data.dtype)]
+
+
+def _rfft_2d(inputs: list[Tensor], _options: Any) -> Outputs | None:
+    x, length = inputs
+    _require_rank(x, range(2, 9), "the input")
+    _require(length.shape == (2,), "the length of a 2-D transform must be two values")
+    sizes = _values(length)
+    if sizes is None:
+        return None
+    _require(all(s > 0 and s & (s - 1) == 0 for s in sizes), f"the length {sizes} must be powers of two")
+    return [((*x.shape[:-2], sizes[0], sizes[1] // 2 + 1), "complex64")]
+
+
+def _conv_3d_transpose(inputs: list[Tensor], _options: Any) -> Outputs | None:
+    shape, weight, x = _values(inputs[0]), inputs[1], inputs[2]
+    _require_rank(x, (5,), "the input")
+    _require_rank(weight, (5,), "the filters")
+    _require(inputs[0].shape == (5,), "the output shape must be five values")
+    _require(
+        x.shape[4] == weight.shape[4], f"filters {list(weight.shape)} do not fit an input of {x.shape[4]} channels"
+    )
+    if shape is None:
+        return None
+    _require(min(shape) > 0 and shape[4] == weight.shape[3], f"an output of {shape} does not fit the filters")
+    return [(tuple(shape), x.dtype)]
+
+
+def _lsh_projection(inputs: list[Tensor], options: Any) -> Outputs:
+    seeds = inputs[0]
+    _require_rank(seeds, (2,), "the seeds")
+    return [((seeds.shape[0] * (seeds.shape[1] if options.type == "DENSE" else 1),), "int32")]
+
+
+def _hashtable_lookup(inputs: list[Tensor], _options: Any) -> Outputs:
+    lookup, keys, values = inputs
+    _require(len(lookup.shape) == 1 and len(keys.shape) == 1 and len(values.shape) >= 1, "keys must be vectors")
+    _require(keys.shape[0] == values.shape[0] > 0, f"{keys.shape[0]} keys do not fit values {list(values.shape)}")
+    return [((lookup.shape[0], *values.shape[1:]), values.dtype), (lookup.shape, "uint8")]
+
+
 _STABLEHLO_PAIRS = (
     "STABLEHLO_ADD", "STABLEHLO_AND", "STABLEHLO_MAXIMUM", "STABLEHLO_MINIMUM", "STABLEHLO_MULTIPLY",
     "STABLEHLO_SHIFT_LEFT",
@@ -211,6 +295,15 @@ _RULES: dict[str, _Rule] = {
     "BATCH_TO_SPACE_ND": _batch_to_space,
     "BROADCAST_ARGS": _broadcast_args,
     "BUCKETIZE": _bucketize,
+    "CONV_3D_TRANSPOSE": _conv_3d_transpose,
+    "HASHTABLE_LOOKUP": _hashtable_lookup,
+    "LSH_PROJECTION": _lsh_projection,
+    "MULTINOMIAL": _multinomial,
+    "RANDOM_STANDARD_NORMAL": _random,
+    "RANDOM_UNIFORM": _random,
+    "RFFT2D": _rfft_2d,
+    "SPARSE_TO_DENSE": _sparse_to_dense,
+    **dict.fromkeys((f"UNSORTED_SEGMENT_{name}" for name in ("MAX", "MIN", "PROD", "SUM")), _unsorted_segment),
     "COMPLEX_ABS": _real_part,
     "CONV_3D": _conv_3d,
     "DILATE": _dilate,

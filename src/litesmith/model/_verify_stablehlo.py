@@ -107,7 +107,9 @@ def tflite_reduce_window(inputs: list[Tensor], _options: Any) -> Outputs | None:
     return [(_windows(operand.shape, dimensions, strides, dilation), operand.dtype)]
 
 
-def _windows(sizes: Sequence[int], window: Sequence[int], strides: Sequence[int], dilation: Sequence[int]) -> tuple[int, ...]:
+def _windows(
+    sizes: Sequence[int], window: Sequence[int], strides: Sequence[int], dilation: Sequence[int]
+) -> tuple[int, ...]:
     spans = [(w - 1) * d + 1 for w, d in zip(window, dilation, strict=True)]
     if any(not span <= size < 2**31 for size, span in zip(sizes, spans, strict=True)):
         raise ModelError(f"a window of {spans} does not fit into {list(sizes)}")
@@ -117,11 +119,13 @@ def _windows(sizes: Sequence[int], window: Sequence[int], strides: Sequence[int]
 def _batch(indices: Tensor, index_dimension: int, targets: Sequence[int], rank: int) -> list[int]:
     """Return the shape of the indices without the dimension along which an index vector lies."""
     shape = list(indices.shape)
-    if not 0 <= index_dimension <= len(shape):
+    if not 0 <= index_dimension < len(shape):  # the specification allows one more, on which LiteRT's kernels crash
         raise ModelError(f"its index_vector_dim is {index_dimension}, but the indices have shape {shape}")
-    length = shape.pop(index_dimension) if index_dimension < len(shape) else 1
+    length = shape.pop(index_dimension)
     if len(targets) != length or len(set(targets)) != length or any(not 0 <= t < rank for t in targets):
-        raise ModelError(f"index vectors of {length} do not fit dimensions {list(targets)} of an operand of rank {rank}")
+        raise ModelError(
+            f"index vectors of {length} do not fit dimensions {list(targets)} of an operand of rank {rank}"
+        )
     return shape
 
 

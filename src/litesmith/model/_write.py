@@ -9,9 +9,11 @@ import os
 import tempfile
 import zipfile
 from collections.abc import Iterator
+from dataclasses import replace
 from pathlib import Path
 
 from litesmith.errors import ModelError
+from litesmith.model._appendix import attached
 from litesmith.model._flatbuffer import LARGEST_ROOT, Record, Writer, enum_values, union_tables
 from litesmith.model._graph import Buffer, Model, Operator, Quantization, Signature, Subgraph, Tensor
 
@@ -55,6 +57,8 @@ def pieces(model: Model) -> Iterator[bytes | memoryview]:
             f"the model uses {', '.join(model.unknown)}, newer than this version of Litesmith, and would lose it; "
             "update Litesmith, or drop it on purpose with dataclasses.replace(model, unknown=())"
         )
+    if model.appendix is not None:
+        model, start = _placed_appendix(model)
     table = _BufferTable()
     draft = _root(model, table)
     buffers = table.buffers
@@ -67,8 +71,20 @@ def pieces(model: Model) -> Iterator[bytes | memoryview]:
     for piece in encoded:
         size += len(piece)
         yield piece
+    if model.appendix is not None:
+        yield bytes(start - size)
+        yield model.appendix.data
+        size = start + len(model.appendix)
     if model.associated_files:
         yield _archive(model.associated_files, size)
+
+
+def _placed_appendix(model: Model) -> tuple[Model, int]:
+    """Return the model with the place of its appendix in the file, and that place: the first free one."""
+    bare = replace(model, appendix=None, associated_files=())
+    size = sum(len(piece) for piece in pieces(bare))  # the places in it take as many bytes whatever they are
+    start = size + -size % 16
+    return attached(model, start), start
 
 
 _NO_DATA = Buffer(b"")
@@ -96,7 +112,7 @@ def _buffers_outside(draft: Record, buffers: list[Buffer]) -> Iterator[bytes | m
     def placed(start: int) -> tuple[Record, ...]:
         records, position = [Record("Buffer")], start
         for buffer in buffers[1:]:
-            records.append(Record("Buffer", offset=position, size=max(len(buffer), 1)))
+            records.append(Record("Buffer", offset=position, size=len(buffer)))
             position += len(buffer) + -len(buffer) % 16
         return tuple(records)
 

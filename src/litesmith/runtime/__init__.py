@@ -2,7 +2,15 @@
 """LiteRT: the binding to its C API, Session, and what is in a model as the runtime sees it."""
 
 from litesmith.runtime._compilation import Compilation
-from litesmith.runtime._inspect import Delegation, Inspection, OperatorGroup, SignatureFacts, TensorFacts, inspect, scheme
+from litesmith.runtime._inspect import (
+    Delegation,
+    Inspection,
+    OperatorGroup,
+    SignatureFacts,
+    TensorFacts,
+    inspect,
+    scheme,
+)
 from litesmith.runtime._litert import litert_version
 from litesmith.runtime._partitions import Partition, partitions
 from litesmith.runtime._profile import ProfileEvent

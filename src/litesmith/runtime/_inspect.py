@@ -222,6 +222,7 @@ def _delegation(model: Model) -> Delegation:
         found = partitions(model)
     except LitesmithError as error:
         return Delegation(0, 0, {}, str(error))
-    taken = {index for partition in found for index in partition.operators}
+    pieces = [partition for partition in found if partition.delegate is not None]
+    taken = {index for piece in pieces for index in piece.operators}
     left = Counter(op.name for i, op in enumerate(model.main.operators) if i not in taken)
-    return Delegation(len(taken), len(found), dict(left.most_common()))
+    return Delegation(len(taken), len(pieces), dict(left.most_common()))

@@ -9,7 +9,6 @@ from __future__ import annotations
 
 import ctypes
 import functools
-import importlib.metadata
 import importlib.util
 from ctypes import POINTER, c_bool, c_char_p, c_double, c_int, c_int32, c_int64, c_size_t, c_uint32, c_uint64, c_void_p
 from pathlib import Path
@@ -252,6 +251,8 @@ def litert_version() -> str:
         >>> litert_version().count(".") >= 2
         True
     """
+    import importlib.metadata  # 20 ms that only a first session pays
+
     for distribution in ("ai-edge-litert", "ai-edge-litert-nightly"):
         try:
             return importlib.metadata.version(distribution)
