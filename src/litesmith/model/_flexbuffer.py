@@ -24,10 +24,10 @@ _FIXED = {16 + 3 * (size - 2) + i: (kind, size) for size in (2, 3, 4) for i, kin
 
 
 def decode_flexbuffer(data: bytes | memoryview) -> Any:
-    """Return the value that FlexBuffers bytes stand for: numbers, strings, lists and dictionaries.
+    r"""Return the value that FlexBuffers bytes stand for: numbers, strings, lists and dictionaries.
 
     Example:
-        >>> decode_flexbuffer(b"axis\\x00\\x01\\x06\\x01\\x01\\x01\\x03\\x04\\x02\\x24\\x01")
+        >>> decode_flexbuffer(b"axis\x00\x01\x06\x01\x01\x01\x03\x04\x02\x24\x01")
         {'axis': 3}
     """
     data = bytes(data)
@@ -40,10 +40,10 @@ def decode_flexbuffer(data: bytes | memoryview) -> Any:
 
 
 def with_integer(data: bytes, key: str, value: int) -> bytes:
-    """Return the bytes of a map with the integer of one key changed, in place.
+    r"""Return the bytes of a map with the integer of one key changed, in place.
 
     Example:
-        >>> decode_flexbuffer(with_integer(b"axis\\x00\\x01\\x06\\x01\\x01\\x01\\x03\\x04\\x02\\x24\\x01", "axis", 1))
+        >>> decode_flexbuffer(with_integer(b"axis\x00\x01\x06\x01\x01\x01\x03\x04\x02\x24\x01", "axis", 1))
         {'axis': 1}
     """
     options, root = decode_flexbuffer(data), data[-1]

@@ -25,7 +25,8 @@ def modernize(model: Model, *, drop_orphans: bool = False) -> Model:
     Example:
         >>> from litesmith.model import Model, Operator, Subgraph, Tensor
         >>> relu = Operator("RELU", inputs=(0,), outputs=(1,))
-        >>> old = Model((Subgraph(tensors=(Tensor("", (1,)), Tensor("", (1,))), operators=(relu,), inputs=(0,), outputs=(1,)),))
+        >>> pair = (Tensor("", (1,)), Tensor("", (1,)))
+        >>> old = Model((Subgraph(tensors=pair, operators=(relu,), inputs=(0,), outputs=(1,)),))
         >>> modernize(old).signatures
         (Signature(key='serving_default', inputs=(('tensor_0', 0),), outputs=(('tensor_1', 1),), subgraph_index=0),)
     """
@@ -110,8 +111,8 @@ def _renumbered(subgraph: Subgraph, kept: list[int], place: dict[int, int]) -> S
         return tuple(place[index] for index in indices)
 
     def operator(old: Operator) -> Operator:
-        wires = {"inputs": moved(old.inputs), "outputs": moved(old.outputs), "intermediates": moved(old.intermediates)}
-        return replace(old, **wires)
+        inputs, outputs, intermediates = moved(old.inputs), moved(old.outputs), moved(old.intermediates)
+        return replace(old, inputs=inputs, outputs=outputs, intermediates=intermediates)
 
     def tensor(old: Tensor) -> Tensor:
         quantization = old.quantization

@@ -45,6 +45,7 @@ def verify(model: Model) -> None:
     verify_variables(model)
     for signature in model.signatures:
         _verify_signature(model, signature)
+    _borders_have_values(model)
 
 
 def _verify_tensors(model: Model, index: int, subgraph: Subgraph) -> None:
@@ -185,6 +186,18 @@ def _calls(model: Model, index: int) -> Iterator[tuple[int, Operator, int]]:
     for number, operator in enumerate(model.subgraphs[index].operators):
         for target in called_subgraphs(operator):
             yield number, operator, target
+
+
+def _borders_have_values(model: Model) -> None:
+    """Handles of variables and tables live inside a model: what enters and leaves it are values."""
+    for index in sorted({0, *(signature.subgraph_index for signature in model.signatures)}):
+        subgraph = model.subgraphs[index]
+        for role, indices in (("input", subgraph.inputs), ("output", subgraph.outputs)):
+            for position, number in enumerate(indices):
+                tensor = subgraph.tensors[number]
+                if tensor.dtype in ("resource", "variant"):
+                    place = f"subgraph {index} {subgraph.name!r}, {role} {position} (tensor {number} {tensor.name!r})"
+                    raise ModelError(f"{place}: a {tensor.dtype} has no value that could pass the border of a model")
 
 
 def _verify_signature(model: Model, signature: Signature) -> None:

@@ -46,7 +46,7 @@ def _values(tensor: Tensor) -> list[int] | None:
     return None if tensor.buffer is None else [int(v) for v in np.ravel(tensor.array())]
 
 
-def _rank(inputs: list[Tensor], _options: Any) -> Outputs:
+def _rank(_inputs: list[Tensor], _options: Any) -> Outputs:
     return [((), "int32")]
 
 

@@ -7,7 +7,6 @@ import functools
 from dataclasses import dataclass, field
 
 from litesmith.runtime._backend import BackendName
-from litesmith.runtime._options import Kernels
 from litesmith.runtime._partitions import Partition, partitions
 from litesmith.runtime._source import ModelSource
 
@@ -29,7 +28,7 @@ class Compilation:
     """
 
     threads: int
-    kernels: Kernels
+    kernels: str
     backend: BackendName
     reason: str
     load_ms: float

@@ -26,11 +26,11 @@ from litesmith.runtime._backend import BackendName, choose_signature, unique_nam
 from litesmith.runtime._environment import creation_lock
 from litesmith.runtime._explain import explain
 from litesmith.runtime._log import PrivateStderr
-from litesmith.runtime._options import CompileOptions, Kernels
+from litesmith.runtime._options import CompileOptions
 from litesmith.runtime._profile import ProfileEvent
 from litesmith.runtime._source import ModelSource
 
-_RESOLVERS: dict[Kernels, str] = {
+_RESOLVERS: dict[str, str] = {
     "delegate": "AUTO",
     "builtin": "BUILTIN_WITHOUT_DEFAULT_DELEGATES",
     "reference": "BUILTIN_REF",

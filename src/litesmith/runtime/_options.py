@@ -47,7 +47,7 @@ class CompileOptions:
     """
 
     threads: int = 1
-    kernels: Kernels = "delegate"
+    kernels: str = "delegate"
     profiling: bool = False
     hardware: int = _litert.CPU
     opaque: tuple[tuple[str, str], ...] = ()

@@ -13,7 +13,7 @@ from typing import Any
 
 from litesmith.runtime._environment import creation_lock
 from litesmith.runtime._interpreter import explained, make_interpreter
-from litesmith.runtime._options import CompileOptions, Kernels
+from litesmith.runtime._options import CompileOptions
 from litesmith.runtime._source import ModelLike, ModelSource
 
 XNNPACK = "XNNPACK"
@@ -33,14 +33,14 @@ class Partition:
 
 
 def partitions(
-    model: ModelLike | ModelSource, *, threads: int = 1, kernels: Kernels = "delegate", verify: bool = True
+    model: ModelLike | ModelSource, *, threads: int = 1, kernels: str = "delegate", verify: bool = True
 ) -> tuple[Partition, ...]:
     """Return which operators of the model's first subgraph XNNPACK takes, in how many pieces, and which it leaves.
 
     Args:
         model: A path, the bytes of a `.tflite`, or a Model.
         threads: Threads of the session that is asked about.
-        kernels: Kernels of the session that is asked about.
+        kernels: str of the session that is asked about.
         verify: Whether the model is verified first.
 
     Returns:

@@ -13,7 +13,6 @@ import numpy as np
 
 from litesmith.errors import DataError
 from litesmith.result import Result
-from litesmith.runtime._options import Kernels
 from litesmith.runtime._session import Session
 from litesmith.runtime._source import ModelLike
 
@@ -53,7 +52,7 @@ def run(
     *,
     threads: int = 1,
     signature: str | None = None,
-    kernels: Kernels = "delegate",
+    kernels: str = "delegate",
     seed: int = 0,
     save: str | Path | None = None,
 ) -> Run:
@@ -103,15 +102,18 @@ def _random(random: np.random.Generator, view: Array) -> Array:
     kind = view.dtype.kind
     if kind == "O":
         return np.full(view.shape, b"litesmith", object)
+    values: Any
     if kind == "b":
-        return random.integers(0, 2, view.shape).astype(np.bool_)
-    if kind == "c":
-        return (random.standard_normal(view.shape) + 1j * random.standard_normal(view.shape)).astype(view.dtype)
-    if kind == "f":
-        return random.standard_normal(view.shape).astype(view.dtype)
-    # 32- and 64-bit integers are mostly indices into something; narrow ones are quantized reals
-    low, high = (0, 2) if view.dtype.itemsize > 2 else (int(np.iinfo(view.dtype).min), int(np.iinfo(view.dtype).max))
-    return random.integers(low, high, view.shape, endpoint=view.dtype.itemsize <= 2).astype(view.dtype)
+        values = random.integers(0, 2, view.shape)
+    elif kind == "c":
+        values = random.standard_normal(view.shape) + 1j * random.standard_normal(view.shape)
+    elif kind == "f":
+        values = random.standard_normal(view.shape)
+    elif view.dtype.itemsize > 2:  # 32- and 64-bit integers are mostly indices into something
+        values = random.integers(0, 2, view.shape)
+    else:  # and narrow ones quantized reals
+        values = random.integers(int(np.iinfo(view.dtype).min), int(np.iinfo(view.dtype).max) + 1, view.shape)
+    return np.asarray(values).astype(view.dtype)
 
 
 def _given(session: Session, inputs: Mapping[str, Array] | str | Path) -> dict[str, Array]:

@@ -17,7 +17,7 @@ from litesmith.runtime._arrays import Array
 from litesmith.runtime._backend import Backend, NeedsInterpreter
 from litesmith.runtime._compilation import Compilation
 from litesmith.runtime._feeds import fitting
-from litesmith.runtime._options import CompileOptions, Kernels
+from litesmith.runtime._options import CompileOptions
 from litesmith.runtime._profile import ProfileEvent
 from litesmith.runtime._source import ModelLike, ModelSource
 
@@ -67,7 +67,7 @@ class Session:
         *,
         threads: int = 1,
         signature: str | None = None,
-        kernels: Kernels = "delegate",
+        kernels: str = "delegate",
         profiling: bool = False,
         verify: bool = True,
         backend: Literal["auto", "compiled", "interpreter"] = "auto",

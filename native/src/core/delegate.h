@@ -1,0 +1,77 @@
+// SPDX-License-Identifier: Apache-2.0
+// The delegate: decides which nodes to take, owns the threads and the record of what was taken and how long it took.
+#ifndef LITESMITH_CORE_DELEGATE_H_
+#define LITESMITH_CORE_DELEGATE_H_
+
+#include <atomic>
+#include <memory>
+#include <mutex>
+#include <string>
+#include <vector>
+
+#include "abi/tflite_abi.h"
+#include "core/op.h"
+#include "core/options.h"
+
+namespace litesmith {
+
+// What became of a node when a graph was offered.
+struct Decision {
+  int node;
+  std::string op;
+  bool taken;
+  std::string note;  // kernel when taken, the reason when not
+};
+
+struct OpTime {
+  int node;
+  std::string op;
+  std::string kernel;
+  int64_t calls = 0;
+  int64_t total_ns = 0;
+};
+
+class Delegate {
+ public:
+  // `kernels` may be null: then nothing is claimed. `no_kernels_reason` says why it, or a better tier, is missing.
+  Delegate(Options options, const KernelTable* kernels, std::string no_kernels_reason);
+
+  TfLiteDelegate* abi() { return &abi_; }
+  const Options& options() const { return options_; }
+  bool has_kernels() const { return kernels_ != nullptr; }
+  const KernelTable& kernels() const { return *kernels_; }
+  ThreadPool* PoolFor(const TfLiteContext* context);
+
+  // The operator for a node, or null with the reason. Used to decide and again to build the partition.
+  std::unique_ptr<Op> MakeOp(const NodeView& node, std::string* why) const;
+
+  // What DENSIFY nodes unpack in the graph being claimed; valid while partitions are built.
+  const DensifyMap& densified() const { return densified_; }
+
+  bool profiling() const { return profiling_.load(std::memory_order_relaxed); }
+  void SetProfiling(bool on);
+  void Record(int node, const std::string& op, const char* kernel, int64_t ns);
+  std::string ProfileJson();
+  std::string DecisionsJson();
+
+ private:
+  static TfLiteStatus PrepareGraph(TfLiteContext* context, TfLiteDelegate* delegate);
+  TfLiteStatus Claim(TfLiteContext* context);
+  std::vector<int> Decide(TfLiteContext* context);
+
+  Options options_;
+  const KernelTable* kernels_;
+  std::string no_kernels_reason_;
+  TfLiteDelegate abi_;
+  std::mutex claim_mutex_;  // one graph is claimed at a time
+  DensifyMap densified_;    // of that graph
+  std::mutex mutex_;        // guards everything below
+  std::unique_ptr<ThreadPool> pool_;
+  std::vector<Decision> decisions_;
+  std::vector<OpTime> times_;
+  std::atomic<bool> profiling_{false};
+};
+
+}  // namespace litesmith
+
+#endif  // LITESMITH_CORE_DELEGATE_H_

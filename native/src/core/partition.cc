@@ -1,0 +1,251 @@
+// SPDX-License-Identifier: Apache-2.0
+// See partition.h.
+#include "core/partition.h"
+
+#include <algorithm>
+#include <chrono>
+#include <cstdlib>
+#include <cstring>
+
+#include "core/arena.h"
+#include "core/delegate.h"
+#include "ops/planar.h"
+
+namespace litesmith {
+
+Partition::Partition(Delegate* delegate, TfLiteContext* context, const TfLiteDelegateParams& params)
+    : delegate_(delegate), pool_(delegate->PoolFor(context)), arena_(nullptr, std::free) {
+  const auto ids = [](const TfLiteIntArray& array) {
+    std::vector<int> out;
+    for (int i = 0; i < array.size; ++i) {
+      if (array.data[i] != kTfLiteOptionalTensor) out.push_back(array.data[i]);
+    }
+    return out;
+  };
+  input_ids_ = ids(*params.input_tensors);
+  output_ids_ = ids(*params.output_tensors);
+  const std::vector<int> nodes = ids(*params.nodes_to_replace);
+  for (int index : nodes) {
+    TfLiteNode* node = nullptr;
+    TfLiteRegistration* registration = nullptr;
+    if (context->GetNodeAndRegistration(context, index, &node, &registration) != kTfLiteOk) {
+      error_ = "node " + std::to_string(index) + " cannot be read";
+      return;
+    }
+    const NodeView view(context, index, node, registration, &delegate->densified());
+    if (view.code() == kDensify) continue;  // its consumers read the sparse constant themselves
+    std::string why;
+    std::unique_ptr<Op> op = delegate->MakeOp(view, &why);
+    if (!op) {
+      error_ = "node " + std::to_string(index) + " " + OperatorName(view.code()) + ": " + why;
+      return;
+    }
+    op->Pack();
+    AddStep(context, view, std::move(op));
+  }
+}
+
+int Partition::SlotOf(TfLiteContext* context, int tensor_id) {
+  const auto found = slot_of_tensor_.find(tensor_id);
+  if (found != slot_of_tensor_.end()) return found->second;
+  const TfLiteTensor& tensor = context->tensors[tensor_id];
+  Slot slot;
+  slot.tensor_id = tensor_id;
+  slot.shape = ShapeOf(tensor);
+  slot.element_bytes = TypeBytes(tensor.type);
+  const auto listed = [&](const std::vector<int>& ids) {
+    return std::find(ids.begin(), ids.end(), tensor_id) != ids.end();
+  };
+  slot.external = IsConstant(tensor) || listed(input_ids_) || listed(output_ids_);
+  slots_.push_back(slot);
+  return slot_of_tensor_[tensor_id] = static_cast<int>(slots_.size()) - 1;
+}
+
+int Partition::AddOwnSlot(int like, Layout layout) {
+  Slot slot;
+  slot.tensor_id = -1;
+  slot.shape = slots_[like].shape;
+  slot.element_bytes = slots_[like].element_bytes;
+  slot.layout = layout;
+  slots_.push_back(slot);
+  return static_cast<int>(slots_.size()) - 1;
+}
+
+void Partition::AddConversion(int from, int to) {
+  Step step;
+  step.op = MakeLayoutConversion(slots_[from].layout, slots_[to].layout, slots_[from].element_bytes);
+  step.node = -1;
+  step.name = "LAYOUT";
+  step.inputs = {from};
+  step.outputs = {to};
+  steps_.push_back(std::move(step));
+}
+
+// The slot an operator reads `tensor_id` from, in the layout it wants and with slack behind it if it needs that.
+int Partition::InputSlot(TfLiteContext* context, const Op& op, int tensor_id) {
+  const int slot = SlotOf(context, tensor_id);
+  if (slots_[slot].layout != op.layout()) {
+    auto [found, added] = twin_.try_emplace(slot, -1);
+    if (added) {
+      const int twin = AddOwnSlot(slot, op.layout());
+      AddConversion(slot, twin);
+      return twin_[slot] = twin;
+    }
+    return found->second;
+  }
+  if (op.ReadsPastInput() && slots_[slot].external) {
+    auto [found, added] = padded_copy_.try_emplace(slot, -1);
+    if (added) {
+      const int copy = AddOwnSlot(slot, slots_[slot].layout);
+      AddConversion(slot, copy);
+      return padded_copy_[slot] = copy;
+    }
+    return found->second;
+  }
+  return slot;
+}
+
+void Partition::AddStep(TfLiteContext* context, const NodeView& node, std::unique_ptr<Op> op) {
+  Step step;
+  step.node = node.index();
+  step.name = OperatorName(node.code());
+  step.inputs.assign(node.num_inputs(), -1);
+  for (int i : op->RuntimeInputs()) {
+    if (node.has_input(i)) step.inputs[i] = InputSlot(context, *op, node.input_id(i));
+  }
+  std::vector<std::pair<int, int>> to_convert;
+  for (int i = 0; i < node.num_outputs(); ++i) {
+    const int slot = SlotOf(context, node.output_id(i));
+    if (op->layout() == Layout::kPlanar && slots_[slot].external) {
+      const int own = AddOwnSlot(slot, Layout::kPlanar);
+      twin_[slot] = own;
+      to_convert.emplace_back(own, slot);
+      step.outputs.push_back(own);
+    } else {
+      slots_[slot].layout = op->layout();
+      step.outputs.push_back(slot);
+    }
+  }
+  step.op = std::move(op);
+  steps_.push_back(std::move(step));
+  for (const auto& [from, to] : to_convert) AddConversion(from, to);
+}
+
+bool Partition::InferShapes(TfLiteContext* context) {
+  for (int id : input_ids_) {
+    const auto found = slot_of_tensor_.find(id);
+    if (found != slot_of_tensor_.end()) slots_[found->second].shape = ShapeOf(context->tensors[id]);
+  }
+  for (Step& step : steps_) {
+    std::vector<Shape> in, out;
+    for (int slot : step.inputs) in.push_back(slot < 0 ? Shape() : slots_[slot].shape);
+    out.resize(step.outputs.size());
+    if (!step.op->InferShapes(in, &out)) {
+      error_ = "litesmith delegate: node " + std::to_string(step.node) + " " + step.name +
+               " cannot take the shapes it is given";
+      return false;
+    }
+    for (size_t i = 0; i < out.size(); ++i) slots_[step.outputs[i]].shape = out[i];
+  }
+  return true;
+}
+
+bool Partition::PlanMemory() {
+  constexpr int kNever = -1;
+  std::vector<ArenaRequest> requests(slots_.size(), {0, kNever, kNever});
+  for (int s = 0; s < static_cast<int>(steps_.size()); ++s) {
+    const auto touch = [&](int slot) {
+      if (slot < 0 || slots_[slot].external) return;
+      ArenaRequest& request = requests[slot];
+      request.bytes = slots_[slot].layout == Layout::kPlanar
+                          ? PlanarElements(slots_[slot].shape) * slots_[slot].element_bytes
+                          : NumElements(slots_[slot].shape) * slots_[slot].element_bytes;
+      if (request.first_use == kNever) request.first_use = s;
+      request.last_use = s;
+    };
+    for (int slot : steps_[s].inputs) touch(slot);
+    for (int slot : steps_[s].outputs) touch(slot);
+  }
+  for (int s = 0; s < static_cast<int>(steps_.size()); ++s) {
+    requests.push_back({steps_[s].op->ScratchBytes(pool_->num_threads()), s, s});
+  }
+  const ArenaPlan plan = PlanArena(requests);
+  const size_t bytes = plan.total_bytes + 64;
+  arena_.reset(static_cast<uint8_t*>(std::aligned_alloc(64, bytes)));
+  if (!arena_) {
+    error_ = "litesmith delegate: no memory for " + std::to_string(plan.total_bytes) + " bytes of intermediates";
+    return false;
+  }
+  // Slack is read by vector loads (never used); zero it once so that no tool reports it.
+  std::memset(arena_.get(), 0, bytes);
+  for (size_t i = 0; i < slots_.size(); ++i) slots_[i].offset = plan.offsets[i];
+  for (size_t s = 0; s < steps_.size(); ++s) steps_[s].scratch_offset = plan.offsets[slots_.size() + s];
+  return true;
+}
+
+TfLiteStatus Partition::Prepare(TfLiteContext* context) {
+  if (!error_.empty() || !InferShapes(context) || !PlanMemory()) {
+    context->ReportError(context, "%s", error_.c_str());
+    return kTfLiteError;
+  }
+  for (int id : output_ids_) {
+    const auto found = slot_of_tensor_.find(id);
+    if (found == slot_of_tensor_.end()) continue;
+    const Shape& shape = slots_[found->second].shape;
+    auto* dims = static_cast<TfLiteIntArray*>(std::malloc(sizeof(int) * (shape.size() + 1)));
+    dims->size = static_cast<int>(shape.size());
+    for (size_t i = 0; i < shape.size(); ++i) dims->data[i] = shape[i];
+    if (context->ResizeTensor(context, &context->tensors[id], dims) != kTfLiteOk) return kTfLiteError;
+  }
+  return kTfLiteOk;
+}
+
+TfLiteStatus Partition::Bind(TfLiteContext* context) {
+  for (Slot& slot : slots_) {
+    slot.data = slot.external ? context->tensors[slot.tensor_id].data : arena_.get() + slot.offset;
+  }
+  for (Step& step : steps_) {
+    step.in.clear();
+    step.out.clear();
+    step.in_shapes.clear();
+    step.out_shapes.clear();
+    for (int slot : step.inputs) {
+      step.in.push_back(slot < 0 ? nullptr : slots_[slot].data);
+      step.in_shapes.push_back(slot < 0 ? nullptr : &slots_[slot].shape);
+    }
+    for (int slot : step.outputs) {
+      step.out.push_back(slots_[slot].data);
+      step.out_shapes.push_back(&slots_[slot].shape);
+    }
+  }
+  return kTfLiteOk;
+}
+
+TfLiteStatus Partition::Invoke(TfLiteContext* context) {
+  for (int id : input_ids_) {
+    const auto found = slot_of_tensor_.find(id);
+    if (found != slot_of_tensor_.end() && slots_[found->second].shape != ShapeOf(context->tensors[id])) {
+      if (Prepare(context) != kTfLiteOk) return kTfLiteError;
+      break;
+    }
+  }
+  Bind(context);
+  const bool profiling = delegate_->profiling();
+  for (Step& step : steps_) {
+    const RunArgs args{step.in.data(),         step.out.data(),
+                       step.in_shapes.data(),  step.out_shapes.data(),
+                       arena_.get() + step.scratch_offset, pool_};
+    if (!profiling) {
+      step.op->Run(args);
+      continue;
+    }
+    const auto start = std::chrono::steady_clock::now();
+    step.op->Run(args);
+    const auto spent = std::chrono::steady_clock::now() - start;
+    delegate_->Record(step.node, step.name, step.op->kernel_name(),
+                      std::chrono::duration_cast<std::chrono::nanoseconds>(spent).count());
+  }
+  return kTfLiteOk;
+}
+
+}  // namespace litesmith

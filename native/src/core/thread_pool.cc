@@ -1,0 +1,132 @@
+// SPDX-License-Identifier: Apache-2.0
+// See thread_pool.h.
+#include "core/thread_pool.h"
+
+#include <unistd.h>
+
+#include <atomic>
+#include <condition_variable>
+#include <thread>
+#include <vector>
+
+namespace litesmith {
+namespace {
+
+// About 20 us: longer than the gap between two operators, shorter than anybody would notice as a busy core.
+constexpr int kSpinRounds = 2000;
+
+inline void Pause() {
+#if defined(__x86_64__)
+  __builtin_ia32_pause();
+#elif defined(__aarch64__)
+  asm volatile("yield");
+#endif
+}
+
+// One call of Run. Shared with the workers, so that one who wakes late finds no task left instead of a dead job:
+// Run waits for tasks, never for a worker the system has not scheduled.
+struct Job {
+  const ThreadPool::Task* task;  // valid while a task is unfinished
+  int total;
+  std::atomic<int> next{0};
+  std::atomic<int> done{0};
+
+  // Returns whether this call finished the last task.
+  bool TakeTasks(int worker) {
+    bool last = false;
+    for (int i = next.fetch_add(1); i < total; i = next.fetch_add(1)) {
+      (*task)(i, worker);
+      last = done.fetch_add(1) + 1 == total;
+    }
+    return last;
+  }
+};
+
+}  // namespace
+
+struct ThreadPool::Crew {
+  explicit Crew(int num_workers) {
+    for (int i = 0; i < num_workers; ++i) threads.emplace_back([this, i] { WorkerLoop(i + 1); });
+  }
+
+  ~Crew() {
+    {
+      std::lock_guard<std::mutex> lock(mutex);
+      stopping = true;
+      generation.fetch_add(1);
+    }
+    wake.notify_all();
+    for (std::thread& thread : threads) thread.join();
+  }
+
+  void Run(int num_tasks, const Task& task) {
+    auto mine = std::make_shared<Job>();
+    mine->task = &task;
+    mine->total = num_tasks;
+    {
+      std::lock_guard<std::mutex> lock(mutex);
+      job = mine;
+      generation.fetch_add(1);
+    }
+    wake.notify_all();
+    mine->TakeTasks(0);
+    for (int spins = 0; spins < kSpinRounds && mine->done.load() != num_tasks; ++spins) Pause();
+    if (mine->done.load() == num_tasks) return;
+    std::unique_lock<std::mutex> lock(mutex);
+    finished.wait(lock, [&] { return mine->done.load() == num_tasks; });
+  }
+
+  void WorkerLoop(int worker) {
+    uint64_t seen = 0;
+    while (true) {
+      for (int spins = 0; spins < kSpinRounds && generation.load() == seen; ++spins) Pause();
+      std::shared_ptr<Job> mine;
+      {
+        std::unique_lock<std::mutex> lock(mutex);
+        wake.wait(lock, [&] { return generation.load() != seen; });
+        seen = generation.load();
+        if (stopping) return;
+        mine = job;
+      }
+      if (mine->TakeTasks(worker)) {
+        std::lock_guard<std::mutex> lock(mutex);
+        finished.notify_one();
+      }
+    }
+  }
+
+  std::vector<std::thread> threads;
+  std::mutex mutex;  // guards job and stopping
+  std::condition_variable wake, finished;
+  std::atomic<uint64_t> generation{0};
+  std::shared_ptr<Job> job;
+  bool stopping = false;
+};
+
+ThreadPool::ThreadPool(int num_threads) : num_threads_(num_threads < 1 ? 1 : num_threads) {}
+
+ThreadPool::~ThreadPool() {
+  // In a forked child the threads behind the handles do not exist: joining would wait for ever.
+  if (crew_ && owner_ != getpid()) crew_.release();
+}
+
+ThreadPool::Crew* ThreadPool::CrewOfThisProcess() {
+  const pid_t me = getpid();
+  if (crew_ && owner_ != me) crew_.release();
+  if (!crew_) {
+    crew_ = std::make_unique<Crew>(num_threads_ - 1);
+    owner_ = me;
+  }
+  return crew_.get();
+}
+
+void ThreadPool::Run(int num_tasks, const Task& task) {
+  if (num_threads_ > 1 && num_tasks > 1 && busy_.try_lock()) {
+    std::lock_guard<std::mutex> lock(busy_, std::adopt_lock);
+    CrewOfThisProcess()->Run(num_tasks, task);
+    return;
+  }
+  for (int i = 0; i < num_tasks; ++i) task(i, 0);
+}
+
+}  // namespace litesmith

@@ -1,0 +1,121 @@
+// SPDX-License-Identifier: Apache-2.0
+// What every instruction-set tier must provide: the signatures of the kernels, one struct per table slot.
+//
+// Plain C types only: this header is compiled with different target flags, so it may hold nothing with linkage.
+// A kernel's name says type, operator, tile and ISA, e.g. s16s8_gemm_6x16__avx2.
+#ifndef LITESMITH_KERNELS_KERNELS_H_
+#define LITESMITH_KERNELS_KERNELS_H_
+
+#include <cstddef>
+#include <cstdint>
+
+namespace litesmith {
+
+// Output channels per packed weight panel; all per-channel arrays are padded to a multiple of it.
+constexpr int kPanel = 16;
+
+// Requantization of 64-bit exact sums, per output channel: out = clamp(low32((acc * multiplier + offset) >> shift)).
+// `offset` holds bias * multiplier + rounding + 2^62, so that the arithmetic shift of a possibly negative number
+// becomes a logical one, which AVX2 has; `center` = low32(2^62 >> shift) takes it out again.
+// 64-bit values are stored as even channels and odd channels apart, the way 32x32->64 bit multiplies deliver them.
+struct RequantView {
+  const int32_t* multiplier;
+  const int32_t* center;
+  const uint64_t* offset_even;
+  const uint64_t* offset_odd;
+  const uint64_t* shift_even;
+  const uint64_t* shift_odd;
+  int32_t lo, hi;
+};
+
+// FULLY_CONNECTED requantizes in double: out = clamp(round((acc + bias) * scale)).
+struct DoubleRequantView {
+  const double* bias;
+  const double* scale;
+  int32_t lo, hi;
+};
+
+// Two int16 tensors to one with two rescalings and a final one (ADD, SUB).
+struct AddView {
+  int32_t multiplier_a, multiplier_b, multiplier_out;
+  int shift_a, shift_b, shift_out;  // LiteRT's convention: positive is left, all <= 0 here
+  int32_t lo, hi;
+};
+
+// x -> clamp(x * multiplier), 32-bit two-step rounding.
+struct ScaleView {
+  int32_t multiplier;
+  int shift;
+  int32_t lo, hi;
+};
+
+// acc[i * panels * kPanel + c] = sum over k of rows[i][k] * weight[k][c], i < m <= mr. K is a multiple of k_multiple
+// and the caller guarantees that no partial sum leaves int32.
+using GemmRunFn = void(const int16_t* const* rows, int m, int k, const int8_t* panels, size_t panel_stride,
+                       int num_panels, int32_t* acc);
+// Packs one panel: weights[c][k] for c < n <= kPanel, zero elsewhere; k is padded up to k_multiple.
+using GemmPackFn = void(const int8_t* weights, size_t row_stride, int n, int k, int8_t* panel);
+struct GemmKernel {
+  const char* name;
+  int mr;          // rows per call
+  int max_panels;  // panels per call
+  int k_multiple;
+  int panel_header_bytes;  // besides k * kPanel
+  GemmPackFn* pack;
+  GemmRunFn* run;
+};
+
+using RequantS32Fn = void(const int32_t* acc, int acc_stride, int m, int n, const RequantView& q, int16_t* out,
+                          size_t out_stride);
+using RequantS64Fn = void(const int64_t* acc, int acc_stride, int m, int n, const RequantView& q, int16_t* out,
+                          size_t out_stride);
+using RequantDoubleFn = void(const int32_t* acc, int acc_stride, int m, int n, const DoubleRequantView& q, int16_t* out,
+                             size_t out_stride);
+// Where the weight pair of channel c stands among the 2 * kPanel values of a tap pair: the order in which 256-bit
+// unpack instructions deliver channels (0-3, 8-11, then 4-7, 12-15).
+static inline int DwWeightIndex(int c) { return ((c >> 2) & 1) * kPanel + ((c >> 3) * 4 + (c & 3)) * 2; }
+
+// One block of up to kPanel channels over a run of pixels. taps[p * num_taps + t] points at channel 0 of the input
+// pixel under tap t; num_taps is even; weights are [num_taps / 2][2 * kPanel], see DwWeightIndex. Reads kPanel
+// channels whatever n is.
+using DwConvFn = void(const int16_t* const* taps, int pixels, int num_taps, int channel, int n, const int16_t* weights,
+                      const RequantView& q, int16_t* out, size_t out_stride);
+using AddS16Fn = void(const int16_t* a, const int16_t* b, int n, const AddView& p, int16_t* out);
+using MulS16Fn = void(const int16_t* a, const int16_t* b, int n, const ScaleView& p, int16_t* out);
+using ScaleS16Fn = void(const int16_t* in, int n, const ScaleView& p, int16_t* out);
+using QuantizeFn = void(const float* in, int n, float scale, int16_t* out);
+using DequantizeFn = void(const int16_t* in, int n, float scale, float* out);
+
+// Sparse rows in compressed form. Output channel r owns entries [start[r], start[r + 1]); each entry is an input
+// channel and its weight(s): 1 weight for unstructured rows, 4 for a group of 4 output channels ("4x1" blocks).
+struct SparseView {
+  const int32_t* start;
+  const int32_t* column;
+  const float* value;
+  const float* bias;
+  int rows;  // output channels (unstructured) or groups of 4
+  float lo, hi;
+};
+// out[r * out_stride + x] for x < width; width <= the kernel's tile; in[c * in_stride + x]. Reads and writes whole
+// vectors: both planes are padded.
+using SpmmFn = void(const float* in, size_t in_stride, int width, const SparseView& w, int row_begin, int row_end,
+                    float* out, size_t out_stride);
+struct SpmmKernel {
+  const char* name;
+  int max_width;  // floats per call
+  SpmmFn* run;
+};
+
+// Depthwise in planes, stride 1 or 2: rows[ky] points at the input row under tap row ky, already padded so that
+// rows[ky][x * stride + kx] exists for every x < width and tap kx.
+using DwPlaneRowFn = void(const float* const* rows, int kernel_h, int kernel_w, int stride, const float* weights,
+                          float bias, float lo, float hi, int width, float* out);
+// Dense convolution of few input channels in planes: one output row of `outputs` channels at once.
+// rows[c * kernel_h + ky] as above; weights [kernel_h * kernel_w * inputs][outputs padded to 8].
+using ConvPlaneRowFn = void(const float* const* rows, int inputs, int kernel_h, int kernel_w, int stride,
+                            const float* weights, const float* bias, int outputs, float lo, float hi, int width,
+                            float* out, size_t out_stride);
+
+}  // namespace litesmith
+
+#endif  // LITESMITH_KERNELS_KERNELS_H_

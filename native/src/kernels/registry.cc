@@ -1,0 +1,80 @@
+// SPDX-License-Identifier: Apache-2.0
+// See registry.h.
+#include "kernels/registry.h"
+
+#include "kernels/cpu.h"
+#include "kernels/fill.h"
+
+namespace litesmith {
+namespace {
+
+bool Always() { return true; }
+
+// A tier's table: its own kernels, and the reference wherever it has none. Filled only on a processor that has the
+// tier, because the filling function is itself compiled for it.
+const KernelTable* Complete(const char* name, bool (*cpu_has_it)(), std::initializer_list<void (*)(KernelTable*)> fill) {
+  if (!cpu_has_it()) return nullptr;
+  auto* table = new KernelTable(ScalarTable());
+  table->tier = name;
+  for (auto* step : fill) step(table);
+  return table;
+}
+
+std::vector<Tier> MakeTiers() {
+  std::vector<Tier> tiers;
+#if defined(__x86_64__)
+  tiers.push_back({"avx512vnni",
+                   Complete("avx512vnni", CpuHasAvx512Vnni, {FillAvx2Int16, FillAvx2Float, FillAvx512Vnni}),
+                   CpuHasAvx512Vnni, true});
+  tiers.push_back({"avx2", Complete("avx2", CpuHasAvx2, {FillAvx2Int16, FillAvx2Float}), CpuHasAvx2, false});
+#elif defined(__aarch64__)
+  tiers.push_back({"neondot", Complete("neondot", CpuHasNeonDot, {FillNeonDot}), CpuHasNeonDot, true});
+#endif
+  tiers.push_back({"scalar", &ScalarTable(), Always, false});
+  return tiers;
+}
+
+}  // namespace
+
+const std::vector<Tier>& Tiers() {
+  static const auto* tiers = new std::vector<Tier>(MakeTiers());  // never destroyed: no order at exit to get wrong
+  return *tiers;
+}
+
+const Tier* FindTier(const std::string& name) {
+  for (const Tier& tier : Tiers()) {
+    if (name == tier.name) return &tier;
+  }
+  return nullptr;
+}
+
+std::string TierNames() {
+  std::string names;
+  for (const Tier& tier : Tiers()) names += (names.empty() ? "" : ", ") + std::string(tier.name);
+  return names;
+}
+
+const KernelTable* ChooseTier(const std::string& wanted, std::string* why) {
+  why->clear();
+  for (const Tier& tier : Tiers()) {
+    const bool named = wanted == tier.name;
+    if (wanted != "auto" && !named) continue;
+    if (wanted == "auto" && std::string(tier.name) == "scalar") break;  // slower than the stock kernels
+    if (tier.table == nullptr) {
+      *why += std::string("this processor or system lacks tier ") + tier.name + "; ";
+      continue;
+    }
+    if (tier.verify_before_use) {
+      const std::string difference = VerifyTable(*tier.table, /*seed=*/1);
+      if (!difference.empty()) {
+        *why += std::string("tier ") + tier.name + " failed its self-check: " + difference + "; ";
+        continue;
+      }
+    }
+    return tier.table;
+  }
+  *why += "no tier left";
+  return nullptr;
+}
+
+}  // namespace litesmith

@@ -1,0 +1,239 @@
+// SPDX-License-Identifier: Apache-2.0
+// The scalar reference of every kernel: what the others must equal. Written for clarity, not speed.
+#include <algorithm>
+#include <cmath>
+#include <cstring>
+
+#include "core/fixed_point.h"
+#include "kernels/registry.h"
+
+namespace litesmith {
+namespace {
+
+// Panel layout shared with the x86 tiers: [k / 2][kPanel][2] int8, a pair of consecutive k beside each other.
+void s16s8_gemm_pack_pairs(const int8_t* weights, size_t row_stride, int n, int k, int8_t* panel) {
+  const int pairs = (k + 1) / 2;
+  std::memset(panel, 0, static_cast<size_t>(pairs) * 2 * kPanel);
+  for (int c = 0; c < n; ++c) {
+    for (int i = 0; i < k; ++i) panel[(i / 2) * 2 * kPanel + c * 2 + i % 2] = weights[c * row_stride + i];
+  }
+}
+
+void s16s8_gemm_1x16__scalar(const int16_t* const* rows, int m, int k, const int8_t* panels, size_t panel_stride,
+                             int num_panels, int32_t* acc) {
+  for (int i = 0; i < m; ++i) {
+    for (int p = 0; p < num_panels; ++p) {
+      for (int c = 0; c < kPanel; ++c) {
+        int32_t sum = 0;
+        for (int j = 0; j < k; ++j) {
+          sum += rows[i][j] * panels[p * panel_stride + (j / 2) * 2 * kPanel + c * 2 + j % 2];
+        }
+        acc[(i * num_panels + p) * kPanel + c] = sum;
+      }
+    }
+  }
+}
+
+int16_t RequantOne(uint64_t acc, int c, const RequantView& q) {
+  const uint64_t offset = c % 2 ? q.offset_odd[c / 2] : q.offset_even[c / 2];
+  const uint64_t shift = c % 2 ? q.shift_odd[c / 2] : q.shift_even[c / 2];
+  const uint64_t scaled = (acc * static_cast<uint64_t>(int64_t{q.multiplier[c]}) + offset) >> shift;
+  const int32_t value = static_cast<int32_t>(static_cast<uint32_t>(scaled) - static_cast<uint32_t>(q.center[c]));
+  return static_cast<int16_t>(ClampInt(value, q.lo, q.hi));
+}
+
+void requant_s32_s16__scalar(const int32_t* acc, int acc_stride, int m, int n, const RequantView& q, int16_t* out,
+                             size_t out_stride) {
+  for (int i = 0; i < m; ++i) {
+    for (int c = 0; c < n; ++c) {
+      out[i * out_stride + c] = RequantOne(static_cast<uint64_t>(int64_t{acc[i * acc_stride + c]}), c, q);
+    }
+  }
+}
+
+void requant_s64_s16__scalar(const int64_t* acc, int acc_stride, int m, int n, const RequantView& q, int16_t* out,
+                             size_t out_stride) {
+  for (int i = 0; i < m; ++i) {
+    for (int c = 0; c < n; ++c) {
+      out[i * out_stride + c] = RequantOne(static_cast<uint64_t>(acc[i * acc_stride + c]), c, q);
+    }
+  }
+}
+
+void requant_double_s16__scalar(const int32_t* acc, int acc_stride, int m, int n, const DoubleRequantView& q,
+                                int16_t* out, size_t out_stride) {
+  for (int i = 0; i < m; ++i) {
+    for (int c = 0; c < n; ++c) {
+      const double value = (static_cast<double>(acc[i * acc_stride + c]) + q.bias[c]) * q.scale[c];
+      out[i * out_stride + c] = static_cast<int16_t>(ClampInt(DoubleToInt32LikeStock(std::round(value)), q.lo, q.hi));
+    }
+  }
+}
+
+void s16s8_dwconv_1x16__scalar(const int16_t* const* taps, int pixels, int num_taps, int channel, int n,
+                               const int16_t* weights, const RequantView& q, int16_t* out, size_t out_stride) {
+  for (int p = 0; p < pixels; ++p) {
+    for (int c = 0; c < n; ++c) {
+      int32_t sum = 0;
+      for (int t = 0; t < num_taps; ++t) {
+        sum += taps[p * num_taps + t][channel + c] * weights[(t / 2) * 2 * kPanel + DwWeightIndex(c) + t % 2];
+      }
+      out[p * out_stride + c] = RequantOne(static_cast<uint64_t>(int64_t{sum}), c, q);
+    }
+  }
+}
+
+// The vector code of the wheel: input shift and the headroom of 15 bits as one shift, then one rounding.
+int16_t AddInBlock(int16_t a, int16_t b, const AddView& p) {
+  const auto scaled = [](int16_t x, int32_t multiplier, int shift) {
+    const int total = 15 + shift;
+    const int32_t shifted = total >= 0 ? ShiftLeftWrapping(x, total) : x >> std::min(31, -total);
+    return SaturatingRoundingDoublingHighMul(shifted, multiplier);
+  };
+  const int32_t sum = scaled(a, p.multiplier_a, p.shift_a) + scaled(b, p.multiplier_b, p.shift_b);
+  const int32_t out = RoundingDivideByPot(SaturatingRoundingDoublingHighMul(sum, p.multiplier_out), -p.shift_out);
+  return static_cast<int16_t>(ClampInt(out, p.lo, p.hi));
+}
+
+void s16_add_blocks__scalar(const int16_t* a, const int16_t* b, int n, const AddView& p, int16_t* out) {
+  for (int i = 0; i < n; ++i) out[i] = AddInBlock(a[i], b[i], p);
+}
+
+template <int kSign>
+void AddOrSub(const int16_t* a, const int16_t* b, int n, const AddView& p, int16_t* out) {
+  for (int i = 0; i < n; ++i) {
+    const int32_t left = MultiplyAcc32(ShiftLeftWrapping(a[i], 15), {p.multiplier_a, p.shift_a});
+    const int32_t right = MultiplyAcc32(ShiftLeftWrapping(b[i], 15), {p.multiplier_b, p.shift_b});
+    const int32_t value = MultiplyAcc32(left + kSign * right, {p.multiplier_out, p.shift_out});
+    out[i] = static_cast<int16_t>(ClampInt(value, p.lo, p.hi));
+  }
+}
+
+void s16_add__scalar(const int16_t* a, const int16_t* b, int n, const AddView& p, int16_t* out) {
+  AddOrSub<1>(a, b, n, p, out);
+}
+
+void s16_sub__scalar(const int16_t* a, const int16_t* b, int n, const AddView& p, int16_t* out) {
+  AddOrSub<-1>(a, b, n, p, out);
+}
+
+void s16_mul__scalar(const int16_t* a, const int16_t* b, int n, const ScaleView& p, int16_t* out) {
+  for (int i = 0; i < n; ++i) {
+    out[i] = static_cast<int16_t>(ClampInt(MultiplyAcc32(int32_t{a[i]} * b[i], {p.multiplier, p.shift}), p.lo, p.hi));
+  }
+}
+
+void s16_scale__scalar(const int16_t* in, int n, const ScaleView& p, int16_t* out) {
+  for (int i = 0; i < n; ++i) {
+    out[i] = static_cast<int16_t>(ClampInt(MultiplyAcc32(in[i], {p.multiplier, p.shift}), p.lo, p.hi));
+  }
+}
+
+// Multiplies by the reciprocal and rounds halves to even, as the vector code of the wheel does.
+void f32_quantize_s16__scalar(const float* in, int n, float scale, int16_t* out) {
+  const float inverse = static_cast<float>(1.0 / static_cast<double>(scale));
+  for (int i = 0; i < n; ++i) {
+    const float scaled = in[i] * inverse;
+    if (!(scaled < 2147483648.0f && scaled >= -2147483648.0f)) {
+#if defined(__aarch64__)
+      out[i] = std::isnan(scaled) ? 0 : (scaled > 0 ? INT16_MAX : INT16_MIN);
+#else
+      out[i] = INT16_MIN;  // what cvtps2dq makes of it
+#endif
+      continue;
+    }
+    out[i] = static_cast<int16_t>(ClampInt(static_cast<int32_t>(std::nearbyint(scaled)), INT16_MIN, INT16_MAX));
+  }
+}
+
+void s16_dequantize_f32__scalar(const int16_t* in, int n, float scale, float* out) {
+  for (int i = 0; i < n; ++i) out[i] = static_cast<float>(in[i]) * scale;
+}
+
+float ClampF(float x, float lo, float hi) { return std::min(std::max(x, lo), hi); }
+
+void f32_spmm_1x8__scalar(const float* in, size_t in_stride, int width, const SparseView& w, int row_begin,
+                          int row_end, float* out, size_t out_stride) {
+  for (int r = row_begin; r < row_end; ++r) {
+    for (int x = 0; x < width; ++x) {
+      float sum = w.bias[r];
+      for (int i = w.start[r]; i < w.start[r + 1]; ++i) sum += w.value[i] * in[w.column[i] * in_stride + x];
+      out[r * out_stride + x] = ClampF(sum, w.lo, w.hi);
+    }
+  }
+}
+
+void f32_spmm_4x8__scalar(const float* in, size_t in_stride, int width, const SparseView& w, int row_begin,
+                          int row_end, float* out, size_t out_stride) {
+  for (int r = row_begin; r < row_end; ++r) {
+    for (int lane = 0; lane < 4; ++lane) {
+      for (int x = 0; x < width; ++x) {
+        float sum = w.bias[r * 4 + lane];
+        for (int i = w.start[r]; i < w.start[r + 1]; ++i) sum += w.value[i * 4 + lane] * in[w.column[i] * in_stride + x];
+        out[(r * 4 + lane) * out_stride + x] = ClampF(sum, w.lo, w.hi);
+      }
+    }
+  }
+}
+
+void f32_dwconv_row__scalar(const float* const* rows, int kernel_h, int kernel_w, int stride, const float* weights,
+                            float bias, float lo, float hi, int width, float* out) {
+  for (int x = 0; x < width; ++x) {
+    float sum = bias;
+    for (int ky = 0; ky < kernel_h; ++ky) {
+      for (int kx = 0; kx < kernel_w; ++kx) sum += weights[ky * kernel_w + kx] * rows[ky][x * stride + kx];
+    }
+    out[x] = ClampF(sum, lo, hi);
+  }
+}
+
+void f32_conv_row__scalar(const float* const* rows, int inputs, int kernel_h, int kernel_w, int stride,
+                          const float* weights, const float* bias, int outputs, float lo, float hi, int width,
+                          float* out, size_t out_stride) {
+  const int padded = (outputs + 7) / 8 * 8;
+  for (int o = 0; o < outputs; ++o) {
+    for (int x = 0; x < width; ++x) {
+      float sum = bias[o];
+      int k = 0;
+      for (int c = 0; c < inputs; ++c) {
+        for (int ky = 0; ky < kernel_h; ++ky) {
+          for (int kx = 0; kx < kernel_w; ++kx, ++k) {
+            sum += weights[k * padded + o] * rows[c * kernel_h + ky][x * stride + kx];
+          }
+        }
+      }
+      out[o * out_stride + x] = ClampF(sum, lo, hi);
+    }
+  }
+}
+
+KernelTable MakeTable() {
+  KernelTable t;
+  t.tier = "scalar";
+  t.s16s8_gemm = {"s16s8_gemm_1x16__scalar", 1, 1, 2, 0, s16s8_gemm_pack_pairs, s16s8_gemm_1x16__scalar};
+  t.f32_spmm[0] = {"f32_spmm_1x8__scalar", 8, f32_spmm_1x8__scalar};
+  t.f32_spmm_4x1[0] = {"f32_spmm_4x8__scalar", 8, f32_spmm_4x8__scalar};
+  t.requant_s32_s16 = {"requant_s32_s16__scalar", requant_s32_s16__scalar};
+  t.requant_s64_s16 = {"requant_s64_s16__scalar", requant_s64_s16__scalar};
+  t.requant_double_s16 = {"requant_double_s16__scalar", requant_double_s16__scalar};
+  t.s16s8_dwconv = {"s16s8_dwconv_1x16__scalar", s16s8_dwconv_1x16__scalar};
+  t.s16_add_blocks = {"s16_add_blocks__scalar", s16_add_blocks__scalar};
+  t.s16_add = {"s16_add__scalar", s16_add__scalar};
+  t.s16_sub = {"s16_sub__scalar", s16_sub__scalar};
+  t.s16_mul = {"s16_mul__scalar", s16_mul__scalar};
+  t.s16_scale = {"s16_scale__scalar", s16_scale__scalar};
+  t.f32_quantize_s16 = {"f32_quantize_s16__scalar", f32_quantize_s16__scalar};
+  t.s16_dequantize_f32 = {"s16_dequantize_f32__scalar", s16_dequantize_f32__scalar};
+  t.f32_dwconv_row = {"f32_dwconv_row__scalar", f32_dwconv_row__scalar};
+  t.f32_conv_row = {"f32_conv_row__scalar", f32_conv_row__scalar};
+  return t;
+}
+
+}  // namespace
+
+const KernelTable& ScalarTable() {
+  static const KernelTable table = MakeTable();
+  return table;
+}
+
+}  // namespace litesmith

@@ -1,0 +1,46 @@
+// SPDX-License-Identifier: Apache-2.0
+// The slots of a tier's kernel table. Plain data, so that a tier's translation unit holds no shared code.
+#ifndef LITESMITH_KERNELS_TABLE_H_
+#define LITESMITH_KERNELS_TABLE_H_
+
+#include "kernels/kernels.h"
+
+namespace litesmith {
+
+// X(slot, function type): each tier names its own kernel for the slot, or inherits the scalar reference.
+#define LITESMITH_KERNEL_SLOTS(X)          \
+  X(requant_s32_s16, RequantS32Fn)         \
+  X(requant_s64_s16, RequantS64Fn)         \
+  X(requant_double_s16, RequantDoubleFn)   \
+  X(s16s8_dwconv, DwConvFn)                \
+  X(s16_add_blocks, AddS16Fn)              \
+  X(s16_add, AddS16Fn)                     \
+  X(s16_sub, AddS16Fn)                     \
+  X(s16_mul, MulS16Fn)                     \
+  X(s16_scale, ScaleS16Fn)                 \
+  X(f32_quantize_s16, QuantizeFn)          \
+  X(s16_dequantize_f32, DequantizeFn)      \
+  X(f32_dwconv_row, DwPlaneRowFn)          \
+  X(f32_conv_row, ConvPlaneRowFn)
+
+template <class Fn>
+struct Kernel {
+  const char* name = nullptr;
+  Fn* run = nullptr;
+};
+
+constexpr int kSpmmWidths = 4;
+
+struct KernelTable {
+  const char* tier = nullptr;
+  GemmKernel s16s8_gemm = {};
+  SpmmKernel f32_spmm[kSpmmWidths] = {};      // widest first; unused entries at the end are null
+  SpmmKernel f32_spmm_4x1[kSpmmWidths] = {};  // the same
+#define LITESMITH_DECLARE(slot, Fn) Kernel<Fn> slot;
+  LITESMITH_KERNEL_SLOTS(LITESMITH_DECLARE)
+#undef LITESMITH_DECLARE
+};
+
+}  // namespace litesmith
+
+#endif  // LITESMITH_KERNELS_TABLE_H_

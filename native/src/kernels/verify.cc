@@ -1,0 +1,324 @@
+// SPDX-License-Identifier: Apache-2.0
+// Compares every kernel of a table with the scalar reference on small random problems with odd shapes.
+//
+// Used at start-up for tiers that may meet hardware nobody tested, and by the unit tests for all of them.
+#include <algorithm>
+#include <cmath>
+#include <functional>
+#include <random>
+#include <vector>
+
+#include "kernels/registry.h"
+
+namespace litesmith {
+namespace {
+
+class Verifier {
+ public:
+  Verifier(const KernelTable& table, unsigned seed) : t_(table), ref_(ScalarTable()), rng_(seed) {}
+
+  std::string Run() {
+    const std::pair<const char*, std::function<bool()>> checks[] = {
+        {t_.s16s8_gemm.name, [&] { return Gemm(); }},
+        {t_.requant_s32_s16.name, [&] { return Requant(); }},
+        {t_.requant_double_s16.name, [&] { return RequantDouble(); }},
+        {t_.s16s8_dwconv.name, [&] { return DwConv(); }},
+        {t_.s16_add.name, [&] { return Elementwise(); }},
+        {t_.f32_quantize_s16.name, [&] { return Quantize(); }},
+        {t_.f32_spmm[0].name, [&] { return Spmm(t_.f32_spmm, ref_.f32_spmm[0], 1); }},
+        {t_.f32_spmm_4x1[0].name, [&] { return Spmm(t_.f32_spmm_4x1, ref_.f32_spmm_4x1[0], 4); }},
+        {t_.f32_dwconv_row.name, [&] { return DwRow(); }},
+        {t_.f32_conv_row.name, [&] { return ConvRow(); }},
+    };
+    for (const auto& [name, check] : checks) {
+      if (!check()) return std::string(name) + " differs from the scalar reference" + detail_;
+    }
+    return "";
+  }
+
+ private:
+  int Int(int low, int high) { return std::uniform_int_distribution<int>(low, high)(rng_); }
+  float Float() { return std::uniform_real_distribution<float>(-2.0f, 2.0f)(rng_); }
+
+  std::vector<int16_t> Activations(size_t n) {
+    std::vector<int16_t> v(n);
+    for (auto& x : v) x = static_cast<int16_t>(Int(0, 9) == 0 ? (Int(0, 1) ? 32767 : -32768) : Int(-32768, 32767));
+    return v;
+  }
+  std::vector<float> Floats(size_t n) {
+    std::vector<float> v(n);
+    for (auto& x : v) x = Float();
+    return v;
+  }
+
+  bool Same(const std::vector<int16_t>& a, const std::vector<int16_t>& b) {
+    for (size_t i = 0; i < a.size(); ++i) {
+      if (a[i] != b[i]) {
+        detail_ = " at " + std::to_string(i) + ": " + std::to_string(a[i]) + " instead of " + std::to_string(b[i]);
+        return false;
+      }
+    }
+    return true;
+  }
+  bool Close(const std::vector<float>& a, const std::vector<float>& b) {
+    for (size_t i = 0; i < a.size(); ++i) {
+      if (!(std::abs(a[i] - b[i]) <= 1e-4f * std::max(1.0f, std::abs(b[i])))) {
+        detail_ = " at " + std::to_string(i) + ": " + std::to_string(a[i]) + " instead of " + std::to_string(b[i]);
+        return false;
+      }
+    }
+    return true;
+  }
+
+  // A tier may lay panels out as it likes; only sums are compared.
+  bool Gemm() {
+    const GemmKernel& g = t_.s16s8_gemm;
+    for (int k : {1, 2, 3, 7, 8, 16, 27, 40, 129, 500}) {
+      for (int panels = 1; panels <= g.max_panels; ++panels) {
+        const int m = Int(1, g.mr), n = panels * kPanel - Int(0, kPanel - 1);
+        const int padded = (k + g.k_multiple - 1) / g.k_multiple * g.k_multiple;
+        std::vector<int8_t> weights(static_cast<size_t>(n) * k);
+        // 500 * 127 stays within the bound of 65535 the callers keep.
+        for (auto& w : weights) w = static_cast<int8_t>(Int(0, 3) == 0 ? (Int(0, 1) ? 127 : -127) : Int(-127, 127));
+        const std::vector<int16_t> a = [&] {
+          std::vector<int16_t> rows = Activations(static_cast<size_t>(m) * padded);
+          for (int i = 0; i < m; ++i) {
+            for (int j = k; j < padded; ++j) rows[i * padded + j] = 0;
+          }
+          return rows;
+        }();
+        std::vector<const int16_t*> rows(g.mr, nullptr);
+        for (int i = 0; i < m; ++i) rows[i] = a.data() + static_cast<size_t>(i) * padded;
+        const size_t stride = static_cast<size_t>(padded) * kPanel + g.panel_header_bytes;
+        std::vector<int8_t> packed(stride * panels);
+        for (int p = 0; p < panels; ++p) {
+          g.pack(weights.data() + static_cast<size_t>(p) * kPanel * k, k, std::min(kPanel, n - p * kPanel), k,
+                 packed.data() + p * stride);
+        }
+        std::vector<int32_t> acc(static_cast<size_t>(g.mr) * panels * kPanel);
+        g.run(rows.data(), m, padded, packed.data(), stride, panels, acc.data());
+        for (int i = 0; i < m; ++i) {
+          for (int c = 0; c < n; ++c) {
+            int32_t want = 0;
+            for (int j = 0; j < k; ++j) want += rows[i][j] * weights[static_cast<size_t>(c) * k + j];
+            if (acc[(static_cast<size_t>(i) * panels) * kPanel + c] != want) {
+              detail_ = " for K = " + std::to_string(k) + ", row " + std::to_string(i) + ", channel " + std::to_string(c);
+              return false;
+            }
+          }
+        }
+      }
+    }
+    return true;
+  }
+
+  struct Channels {
+    std::vector<int32_t> multiplier, center;
+    std::vector<uint64_t> offset_even, offset_odd, shift_even, shift_odd;
+    RequantView view{};
+  };
+
+  Channels RandomChannels(int n) {
+    Channels q;
+    q.multiplier.resize(n);
+    q.center.resize(n);
+    q.offset_even.resize(n / 2);
+    q.offset_odd.resize(n / 2);
+    q.shift_even.resize(n / 2);
+    q.shift_odd.resize(n / 2);
+    for (int c = 0; c < n; ++c) {
+      const uint64_t shift = Int(8, 46);
+      q.multiplier[c] = Int(0, 20) == 0 ? 0 : Int(1 << 14, 32767);
+      q.center[c] = static_cast<int32_t>(static_cast<uint32_t>((uint64_t{1} << 62) >> shift));
+      const int64_t bias = static_cast<int64_t>(Int(-(1 << 30), 1 << 30)) * Int(1, 64);
+      (c % 2 ? q.offset_odd : q.offset_even)[c / 2] = static_cast<uint64_t>(bias * q.multiplier[c]) +
+                                                      (uint64_t{1} << (shift - 1)) + (uint64_t{1} << 62);
+      (c % 2 ? q.shift_odd : q.shift_even)[c / 2] = shift;
+    }
+    const int lo = Int(-32768, 0);
+    q.view = {q.multiplier.data(), q.center.data(), q.offset_even.data(), q.offset_odd.data(),
+              q.shift_even.data(), q.shift_odd.data(), lo, Int(0, 32767)};
+    return q;
+  }
+
+  bool Requant() {
+    for (int n : {1, 5, 8, 16, 17, 31, 32}) {
+      const int padded = (n + kPanel - 1) / kPanel * kPanel, m = 3;
+      const Channels q = RandomChannels(padded);
+      std::vector<int32_t> acc(static_cast<size_t>(m) * padded);
+      std::vector<int64_t> wide(acc.size());
+      for (auto& x : acc) x = Int(0, 8) == 0 ? Int(-2147483647, 2147483647) : Int(-100000000, 100000000);
+      for (auto& x : wide) x = static_cast<int64_t>(Int(-2147483647, 2147483647)) * Int(1, 100);
+      std::vector<int16_t> got(static_cast<size_t>(m) * n), want(got.size());
+      t_.requant_s32_s16.run(acc.data(), padded, m, n, q.view, got.data(), n);
+      ref_.requant_s32_s16.run(acc.data(), padded, m, n, q.view, want.data(), n);
+      if (!Same(got, want)) return false;
+      t_.requant_s64_s16.run(wide.data(), padded, m, n, q.view, got.data(), n);
+      ref_.requant_s64_s16.run(wide.data(), padded, m, n, q.view, want.data(), n);
+      if (!Same(got, want)) return false;
+    }
+    return true;
+  }
+
+  bool RequantDouble() {
+    for (int n : {1, 7, 16, 19}) {
+      const int padded = (n + kPanel - 1) / kPanel * kPanel;
+      std::vector<double> bias(padded), scale(padded);
+      for (int c = 0; c < padded; ++c) {
+        bias[c] = Int(-1000000, 1000000);
+        scale[c] = Int(0, 3) == 0 ? 0.5 : std::abs(Float()) * 1e-4;  // 0.5 makes exact halves
+      }
+      std::vector<int32_t> acc(padded);
+      for (auto& x : acc) x = Int(0, 1) ? Int(-30000, 30000) : Int(-2147483647, 2147483647);
+      std::vector<int16_t> got(n), want(n);
+      const DoubleRequantView q{bias.data(), scale.data(), -32768, 32767};
+      t_.requant_double_s16.run(acc.data(), padded, 1, n, q, got.data(), n);
+      ref_.requant_double_s16.run(acc.data(), padded, 1, n, q, want.data(), n);
+      if (!Same(got, want)) return false;
+    }
+    return true;
+  }
+
+  bool DwConv() {
+    for (int taps : {2, 4, 10, 26, 50}) {
+      for (int n : {3, 8, 16}) {
+        const int pixels = Int(1, 5);
+        const Channels q = RandomChannels(kPanel);
+        const std::vector<int16_t> image = Activations(4096);
+        std::vector<int16_t> weights(static_cast<size_t>(taps) * kPanel);
+        for (auto& w : weights) w = static_cast<int16_t>(Int(-128, 127));
+        std::vector<const int16_t*> pointers(static_cast<size_t>(pixels) * taps);
+        for (auto& p : pointers) p = image.data() + Int(0, 4000);
+        std::vector<int16_t> got(static_cast<size_t>(pixels) * n), want(got.size());
+        t_.s16s8_dwconv.run(pointers.data(), pixels, taps, 16, n, weights.data(), q.view, got.data(), n);
+        ref_.s16s8_dwconv.run(pointers.data(), pixels, taps, 16, n, weights.data(), q.view, want.data(), n);
+        if (!Same(got, want)) return false;
+      }
+    }
+    return true;
+  }
+
+  bool Elementwise() {
+    for (int n : {1, 7, 8, 33, 100}) {
+      const std::vector<int16_t> a = Activations(n), b = Activations(n);
+      std::vector<int16_t> got(n), want(n);
+      const auto big = [&] { return Int(1 << 30, 2147483647); };
+      const AddView add{big(), big(), big(), -Int(0, 20), -Int(0, 20), -Int(0, 16), -Int(0, 32768), Int(0, 32767)};
+      const ScaleView scale{big(), Int(-31, 3), -Int(0, 32768), Int(0, 32767)};
+      const auto binary = [&](const Kernel<AddS16Fn>& k, const Kernel<AddS16Fn>& r) {
+        k.run(a.data(), b.data(), n, add, got.data());
+        r.run(a.data(), b.data(), n, add, want.data());
+        return Same(got, want);
+      };
+      if (!binary(t_.s16_add_blocks, ref_.s16_add_blocks) || !binary(t_.s16_add, ref_.s16_add) ||
+          !binary(t_.s16_sub, ref_.s16_sub)) {
+        return false;
+      }
+      t_.s16_mul.run(a.data(), b.data(), n, scale, got.data());
+      ref_.s16_mul.run(a.data(), b.data(), n, scale, want.data());
+      if (!Same(got, want)) return false;
+      t_.s16_scale.run(a.data(), n, scale, got.data());
+      ref_.s16_scale.run(a.data(), n, scale, want.data());
+      if (!Same(got, want)) return false;
+    }
+    return true;
+  }
+
+  bool Quantize() {
+    for (int n : {1, 8, 31}) {
+      std::vector<float> in = Floats(n);
+      in[0] = 1e20f;
+      const std::vector<int16_t> q = Activations(n);
+      std::vector<int16_t> got(n), want(n);
+      std::vector<float> got_f(n), want_f(n);
+      t_.f32_quantize_s16.run(in.data(), n, 3.1e-5f, got.data());
+      ref_.f32_quantize_s16.run(in.data(), n, 3.1e-5f, want.data());
+      t_.s16_dequantize_f32.run(q.data(), n, 0.013f, got_f.data());
+      ref_.s16_dequantize_f32.run(q.data(), n, 0.013f, want_f.data());
+      if (!Same(got, want) || got_f != want_f) return false;
+    }
+    return true;
+  }
+
+  bool Spmm(const SpmmKernel* kernels, const SpmmKernel& reference, int rows_per_entry) {
+    for (int i = 0; i < kSpmmWidths && kernels[i].run != nullptr; ++i) {
+      for (int width : {1, 5, 8, kernels[i].max_width}) {
+        const int inputs = Int(1, 20), groups = Int(1, 7), stride = (kernels[i].max_width + 15) / 16 * 16 + 16;
+        if (width > kernels[i].max_width) continue;
+        std::vector<int32_t> start{0}, column;
+        std::vector<float> value;
+        for (int g = 0; g < groups; ++g) {
+          for (int c = 0; c < inputs; ++c) {
+            if (Int(0, 2) != 0) continue;
+            column.push_back(c);
+            for (int j = 0; j < rows_per_entry; ++j) value.push_back(Float());
+          }
+          start.push_back(static_cast<int32_t>(column.size()));
+        }
+        const std::vector<float> bias = Floats(groups * rows_per_entry), in = Floats(inputs * stride);
+        const SparseView w{start.data(), column.data(), value.data(), bias.data(), groups, -1.5f, 1.5f};
+        std::vector<float> got(groups * rows_per_entry * stride, 0.0f), want = got;
+        kernels[i].run(in.data(), stride, width, w, 0, groups, got.data(), stride);
+        reference.run(in.data(), stride, width, w, 0, groups, want.data(), stride);
+        for (int r = 0; r < groups * rows_per_entry; ++r) {
+          for (int x = width; x < stride; ++x) got[r * stride + x] = want[r * stride + x];
+        }
+        if (!Close(got, want)) return false;
+      }
+    }
+    return true;
+  }
+
+  bool DwRow() {
+    for (int kernel : {3, 5}) {
+      for (int stride : {1, 2}) {
+        for (int width : {1, 7, 8, 29}) {
+          const std::vector<float> in = Floats(static_cast<size_t>(kernel) * 128), w = Floats(kernel * kernel);
+          std::vector<const float*> rows(kernel);
+          for (int y = 0; y < kernel; ++y) rows[y] = in.data() + y * 128;
+          std::vector<float> got(64), want(64);
+          t_.f32_dwconv_row.run(rows.data(), kernel, kernel, stride, w.data(), 0.3f, 0.0f, 6.0f, width, got.data());
+          ref_.f32_dwconv_row.run(rows.data(), kernel, kernel, stride, w.data(), 0.3f, 0.0f, 6.0f, width, want.data());
+          got.resize(width);
+          want.resize(width);
+          if (!Close(got, want)) return false;
+        }
+      }
+    }
+    return true;
+  }
+
+  bool ConvRow() {
+    for (int stride : {1, 2}) {
+      for (int outputs : {1, 4, 6, 13}) {
+        const int inputs = Int(1, 4), kernel = 3, width = Int(1, 40), padded = (outputs + 7) / 8 * 8;
+        const std::vector<float> in = Floats(static_cast<size_t>(inputs) * kernel * 160);
+        const std::vector<float> w = Floats(static_cast<size_t>(inputs) * kernel * kernel * padded);
+        const std::vector<float> bias = Floats(padded);
+        std::vector<const float*> rows(static_cast<size_t>(inputs) * kernel);
+        for (size_t i = 0; i < rows.size(); ++i) rows[i] = in.data() + i * 160;
+        std::vector<float> got(static_cast<size_t>(outputs) * 64, 0.0f), want = got;
+        t_.f32_conv_row.run(rows.data(), inputs, kernel, kernel, stride, w.data(), bias.data(), outputs, -3.0f, 3.0f,
+                            width, got.data(), 64);
+        ref_.f32_conv_row.run(rows.data(), inputs, kernel, kernel, stride, w.data(), bias.data(), outputs, -3.0f, 3.0f,
+                              width, want.data(), 64);
+        for (int o = 0; o < outputs; ++o) {
+          for (int x = width; x < 64; ++x) got[o * 64 + x] = want[o * 64 + x];
+        }
+        if (!Close(got, want)) return false;
+      }
+    }
+    return true;
+  }
+
+  const KernelTable& t_;
+  const KernelTable& ref_;
+  std::mt19937 rng_;
+  std::string detail_;
+};
+
+}  // namespace
+
+std::string VerifyTable(const KernelTable& table, unsigned seed) { return Verifier(table, seed).Run(); }
+
+}  // namespace litesmith

@@ -1,0 +1,38 @@
+// SPDX-License-Identifier: Apache-2.0
+// What the operators of sparse chains share: the planar layout, and the speeds their estimates are made of.
+#ifndef LITESMITH_OPS_PLANAR_OP_H_
+#define LITESMITH_OPS_PLANAR_OP_H_
+
+#include "ops/planar.h"
+
+namespace litesmith {
+
+// Nanoseconds of one core. Only ratios matter for the decision; the absolute values are of a 3.4 GHz AVX2 core.
+namespace speed {
+constexpr double kDenseMac = 0.024;         // XNNPACK's 1x1 and KxK convolutions
+constexpr double kSparseMac = 0.050;        // unstructured, per stored weight and pixel
+constexpr double kBlockMac = 0.028;         // 4x1 blocks
+constexpr double kDepthwiseMacHere = 0.080;
+constexpr double kDepthwiseMacStock = 0.060;
+constexpr double kFirstConvMacHere = 0.040;
+constexpr double kSparseVectorMac = 0.6;    // M = 1: one gathered value per weight
+constexpr double kDenseVectorMac = 0.10;    // M = 1: bound by memory
+constexpr double kElementwise = 0.15;       // per value, the same on both sides
+constexpr double kConversion = 0.7;         // per value crossing the border of a chain
+}  // namespace speed
+
+class PlanarOp : public Op {
+ public:
+  Layout layout() const override { return Layout::kPlanar; }
+};
+
+// A float tensor whose shape is known.
+inline bool IsFloat(const TfLiteTensor& tensor, std::string* why) {
+  if (tensor.type == kTfLiteFloat32 && tensor.dims != nullptr) return true;
+  *why = "not a float32 operator";
+  return false;
+}
+
+}  // namespace litesmith
+
+#endif  // LITESMITH_OPS_PLANAR_OP_H_

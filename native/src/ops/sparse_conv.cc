@@ -1,0 +1,231 @@
+// SPDX-License-Identifier: Apache-2.0
+// CONV_2D 1x1 and FULLY_CONNECTED with pruned float weights.
+//
+// A tile of pixels is multiplied with all output rows before the next tile: the tile's input channels, copied together
+// when there are many, stay in the first-level cache.
+#include <algorithm>
+#include <cstring>
+
+#include "ops/makers.h"
+#include "ops/planar_op.h"
+#include "ops/sparse_weights.h"
+
+namespace litesmith {
+
+// In planar_conv.cc: a dense convolution of few input channels, the head of most nets.
+std::unique_ptr<Op> MakePlanarFirstConv(const NodeView& node, const KernelTable& kernels, std::string* why);
+
+namespace {
+
+constexpr size_t kTileBytes = 24 * 1024;
+// Narrower tiles would stay in the first-level cache with more channels, but pay the walk over the weights too often.
+constexpr int kNarrowestTile = 32, kNarrowestBlockTile = 8;
+constexpr int kRowsPerTask = 64;
+
+bool ReadWeights(const NodeView& node, int rows, int columns, Activation activation, SparseRows* out,
+                 std::string* why) {
+  std::vector<float> values, bias(rows, 0.0f);
+  float lo, hi;
+  if (!ReadFloatConstant(node.weights(1), &values, why)) return false;
+  if (!FloatActivation(activation, &lo, &hi)) {
+    *why = "a fused activation that is not a clamp";
+    return false;
+  }
+  if (node.has_input(2) && (!ReadFloatConstant(node.input(2), &bias, why) || static_cast<int>(bias.size()) != rows)) {
+    return false;
+  }
+  out->Compress(values, rows, columns, bias, lo, hi);
+  return true;
+}
+
+// One vector per batch entry: a dot product per row.
+void SparseVector(const float* in, const SparseView& w, bool blocks, float* out) {
+  const int step = blocks ? 4 : 1;
+  for (int r = 0; r < w.rows; ++r) {
+    for (int j = 0; j < step; ++j) {
+      float even = w.bias[r * step + j], odd = 0.0f;
+      int i = w.start[r];
+      for (; i + 1 < w.start[r + 1]; i += 2) {
+        even += w.value[i * step + j] * in[w.column[i]];
+        odd += w.value[(i + 1) * step + j] * in[w.column[i + 1]];
+      }
+      if (i < w.start[r + 1]) even += w.value[i * step + j] * in[w.column[i]];
+      out[r * step + j] = std::min(std::max(even + odd, w.lo), w.hi);
+    }
+  }
+}
+
+class SparseConv : public PlanarOp {
+ public:
+  SparseConv(const KernelTable& kernels, int inputs, int outputs) : kernels_(kernels), inputs_(inputs), outputs_(outputs) {}
+
+  bool Read(const NodeView& node, std::string* why) {
+    if (!ReadWeights(node, outputs_, inputs_, node.params<ConvParams>().activation, &weights_, why)) return false;
+    const PlanarShape shape = PlanarOf(ShapeOf(node.input(0)));
+    const double values = static_cast<double>(shape.batch) * shape.pixels();
+    const double per_mac = weights_.blocks() ? speed::kBlockMac : speed::kSparseMac;
+    here_us_ = values * weights_.stored() * per_mac * 1e-3;
+    stock_us_ = values * inputs_ * outputs_ * speed::kDenseMac * 1e-3;
+    return true;
+  }
+
+  const char* kernel_name() const override { return Kernels()[0].name; }
+  void Estimate(double* here_us, double* stock_us) const override {
+    *here_us = here_us_;
+    *stock_us = stock_us_;
+  }
+
+  bool InferShapes(const std::vector<Shape>& in, std::vector<Shape>* out) override {
+    if (in[0].size() != 4 || in[0][3] != inputs_) return false;
+    shape_ = PlanarOf(in[0]);
+    (*out)[0] = in[0];
+    (*out)[0][3] = outputs_;
+    // The widest kernel whose tile of all input channels fits the first-level cache.
+    first_kernel_ = 0;
+    while (first_kernel_ + 1 < kSpmmWidths && Kernels()[first_kernel_ + 1].max_width >= NarrowestTile() &&
+           static_cast<size_t>(inputs_) * Kernels()[first_kernel_].max_width * sizeof(float) > kTileBytes) {
+      ++first_kernel_;
+    }
+    return true;
+  }
+
+  size_t ScratchBytes(int num_threads) const override { return num_threads * TileBytes(); }
+
+  void Run(const RunArgs& args) override {
+    const auto* in = static_cast<const float*>(args.inputs[0]);
+    auto* out = static_cast<float*>(args.outputs[0]);
+    const SparseView view = weights_.View();
+    if (shape_.pixels() == 1) {
+      for (int b = 0; b < shape_.batch; ++b) {
+        SparseVector(in + static_cast<int64_t>(b) * inputs_, view, weights_.blocks(),
+                     out + static_cast<int64_t>(b) * outputs_);
+      }
+      return;
+    }
+    const int width = Kernels()[first_kernel_].max_width;
+    const int tiles = static_cast<int>((shape_.pixels() + width - 1) / width);
+    const int threads = args.pool->num_threads();
+    const int slices = threads > 1 && tiles * shape_.batch < 4 * threads
+                           ? std::clamp(view.rows / kRowsPerTask, 1, 4 * threads)
+                           : 1;
+    args.pool->Run(shape_.batch * tiles * slices, [&](int index, int worker) {
+      const int slice = index % slices, tile = index / slices % tiles, b = index / slices / tiles;
+      const int64_t first = static_cast<int64_t>(tile) * width;
+      Tile(in + b * inputs_ * shape_.plane() + first, static_cast<int>(std::min<int64_t>(width, shape_.pixels() - first)),
+           view, view.rows * slice / slices, view.rows * (slice + 1) / slices,
+           out + b * outputs_ * shape_.plane() + first, reinterpret_cast<float*>(args.scratch + worker * TileBytes()));
+    });
+  }
+
+ private:
+  const SpmmKernel* Kernels() const { return weights_.blocks() ? kernels_.f32_spmm_4x1 : kernels_.f32_spmm; }
+  int NarrowestTile() const { return weights_.blocks() ? kNarrowestBlockTile : kNarrowestTile; }
+  size_t TileBytes() const {
+    return (static_cast<size_t>(inputs_) * Kernels()[first_kernel_].max_width * sizeof(float) + 127) / 64 * 64;
+  }
+
+  // Kernels write whole vectors: never more than `width` rounded up to 8, which the plane has room for.
+  void Tile(const float* in, int width, const SparseView& w, int row_begin, int row_end, float* out, float* copy) const {
+    const int whole = (width + 7) / 8 * 8;
+    size_t stride = shape_.plane();
+    // The copy pays when each value is used often enough; it also breaks the power-of-two strides that fight for the
+    // same cache sets.
+    if (inputs_ >= 64 && weights_.stored() >= 8 * static_cast<int64_t>(inputs_)) {
+      stride = Kernels()[first_kernel_].max_width;
+      for (int c = 0; c < inputs_; ++c) std::memcpy(copy + c * stride, in + c * shape_.plane(), whole * sizeof(float));
+      in = copy;
+    }
+    for (int x = 0; x < width;) {
+      int i = first_kernel_;
+      while (Kernels()[i].max_width > whole - x) ++i;
+      Kernels()[i].run(in + x, stride, std::min(Kernels()[i].max_width, width - x), w, row_begin, row_end, out + x,
+                       shape_.plane());
+      x += Kernels()[i].max_width;
+    }
+  }
+
+  const KernelTable& kernels_;
+  const int inputs_, outputs_;
+  SparseRows weights_;
+  double here_us_ = 0, stock_us_ = 0;
+  PlanarShape shape_;
+  int first_kernel_ = 0;
+};
+
+class SparseFullyConnected : public PlanarOp {
+ public:
+  SparseFullyConnected(int inputs, int outputs, bool keep_num_dims)
+      : inputs_(inputs), outputs_(outputs), keep_num_dims_(keep_num_dims) {}
+
+  bool Read(const NodeView& node, std::string* why) {
+    if (!ReadWeights(node, outputs_, inputs_, node.params<FullyConnectedParams>().activation, &weights_, why)) {
+      return false;
+    }
+    const double rows = static_cast<double>(PlanarOf(ShapeOf(node.input(0))).batch);
+    here_us_ = rows * weights_.stored() * speed::kSparseVectorMac * 1e-3;
+    stock_us_ = rows * inputs_ * outputs_ * speed::kDenseVectorMac * 1e-3;
+    return true;
+  }
+
+  const char* kernel_name() const override { return "f32_sparse_vector"; }
+  void Estimate(double* here_us, double* stock_us) const override {
+    *here_us = here_us_;
+    *stock_us = stock_us_;
+  }
+
+  bool InferShapes(const std::vector<Shape>& in, std::vector<Shape>* out) override {
+    shape_ = PlanarOf(in[0]);
+    if (shape_.pixels() != 1 || shape_.channels != inputs_) return false;
+    (*out)[0] = {shape_.batch, outputs_};
+    if (keep_num_dims_) {
+      (*out)[0] = in[0];
+      (*out)[0].back() = outputs_;
+    }
+    return true;
+  }
+
+  void Run(const RunArgs& args) override {
+    const SparseView view = weights_.View();
+    args.pool->Run(shape_.batch, [&](int b, int) {
+      SparseVector(static_cast<const float*>(args.inputs[0]) + static_cast<int64_t>(b) * inputs_, view,
+                   weights_.blocks(), static_cast<float*>(args.outputs[0]) + static_cast<int64_t>(b) * outputs_);
+    });
+  }
+
+ private:
+  const int inputs_, outputs_;
+  const bool keep_num_dims_;
+  SparseRows weights_;
+  double here_us_ = 0, stock_us_ = 0;
+  PlanarShape shape_;
+};
+
+}  // namespace
+
+std::unique_ptr<Op> MakeSparseConv(const NodeView& node, const KernelTable& kernels, std::string* why) {
+  if (!IsFloat(node.input(0), why) || node.input(1).dims->size != 4 || node.input(0).dims->size != 4) return nullptr;
+  const int* dims = node.weights(1).dims->data;  // [outputs][height][width][inputs]
+  const ConvParams& params = node.params<ConvParams>();
+  if (dims[1] != 1 || dims[2] != 1) return MakePlanarFirstConv(node, kernels, why);
+  if (params.stride_height != 1 || params.stride_width != 1 || dims[3] != node.input(0).dims->data[3]) {
+    *why = "a strided or grouped 1x1 convolution";
+    return nullptr;
+  }
+  auto op = std::make_unique<SparseConv>(kernels, dims[3], dims[0]);
+  return op->Read(node, why) ? std::move(op) : nullptr;
+}
+
+std::unique_ptr<Op> MakeSparseFullyConnected(const NodeView& node, const KernelTable&, std::string* why) {
+  if (!IsFloat(node.input(0), why)) return nullptr;
+  const TfLiteTensor& weights = node.weights(1);
+  const PlanarShape in = PlanarOf(ShapeOf(node.input(0)));
+  if (weights.dims->size != 2 || in.pixels() != 1 || in.channels != weights.dims->data[1]) {
+    *why = "an input that is not a batch of vectors";
+    return nullptr;
+  }
+  auto op = std::make_unique<SparseFullyConnected>(weights.dims->data[1], weights.dims->data[0],
+                                                   node.params<FullyConnectedParams>().keep_num_dims);
+  return op->Read(node, why) ? std::move(op) : nullptr;
+}
+
+}  // namespace litesmith

@@ -1,0 +1,162 @@
+// SPDX-License-Identifier: Apache-2.0
+// See sparse_weights.h.
+#include "ops/sparse_weights.h"
+
+#include <cstring>
+#include <limits>
+
+namespace litesmith {
+namespace {
+
+constexpr double kBlockFill = 0.9;  // share of non-zeros in the touched 4x1 blocks from which blocks pay
+
+// Walks the levels of a sparse tensor in traversal order. Level l enumerates dimension order[l]; dimensions from
+// `rank` on are the insides of blocks of dimension block_map[order[l] - rank].
+class SparseDecoder {
+ public:
+  SparseDecoder(const TfLiteTensor& tensor, std::vector<float>* out)
+      : sparsity_(*tensor.sparsity), shape_(ShapeOf(tensor)), stored_(tensor.bytes / sizeof(float)),
+        values_(static_cast<const float*>(tensor.data)), out_(out) {}
+
+  bool Decode() {
+    const int rank = static_cast<int>(shape_.size());
+    const int blocked = sparsity_.block_map == nullptr ? 0 : sparsity_.block_map->size;
+    levels_ = sparsity_.dim_metadata_size;
+    if (sparsity_.traversal_order == nullptr || sparsity_.traversal_order->size != levels_ || levels_ != rank + blocked) {
+      return false;
+    }
+    block_.assign(rank, 1);
+    for (int l = 0; l < levels_; ++l) {
+      const int dim = sparsity_.traversal_order->data[l];
+      if (dim < 0 || dim >= levels_) return false;
+      const TfLiteDimensionMetadata& meta = sparsity_.dim_metadata[l];
+      if (meta.format == kTfLiteDimSparseCSR && (meta.array_segments == nullptr || meta.array_indices == nullptr)) {
+        return false;
+      }
+      if (dim >= rank) {
+        const int target = sparsity_.block_map->data[dim - rank];
+        if (target < 0 || target >= rank || meta.format != kTfLiteDimDense) return false;
+        block_[target] = meta.dense_size;
+      }
+    }
+    out_->assign(NumElements(shape_), 0.0f);
+    at_.assign(levels_, 0);
+    return Level(0, 0);
+  }
+
+ private:
+  bool Level(int level, int64_t position) {
+    if (level == levels_) return Put(position);
+    const TfLiteDimensionMetadata& meta = sparsity_.dim_metadata[level];
+    int& coordinate = at_[sparsity_.traversal_order->data[level]];
+    if (meta.format == kTfLiteDimDense) {
+      for (int i = 0; i < meta.dense_size; ++i) {
+        coordinate = i;
+        if (!Level(level + 1, position * meta.dense_size + i)) return false;
+      }
+      return true;
+    }
+    if (position + 1 >= meta.array_segments->size) return false;
+    for (int i = meta.array_segments->data[position]; i < meta.array_segments->data[position + 1]; ++i) {
+      if (i < 0 || i >= meta.array_indices->size) return false;
+      coordinate = meta.array_indices->data[i];
+      if (!Level(level + 1, i)) return false;
+    }
+    return true;
+  }
+
+  bool Put(int64_t position) {
+    const int rank = static_cast<int>(shape_.size());
+    int64_t index = 0;
+    for (int d = 0; d < rank; ++d) {
+      int coordinate = at_[d] * block_[d];
+      for (int b = rank; b < levels_; ++b) {
+        if (sparsity_.block_map->data[b - rank] == d) coordinate += at_[b];
+      }
+      if (coordinate < 0 || coordinate >= shape_[d]) return false;
+      index = index * shape_[d] + coordinate;
+    }
+    if (position >= static_cast<int64_t>(stored_)) return false;
+    (*out_)[index] = values_[position];
+    return true;
+  }
+
+  const TfLiteSparsity& sparsity_;
+  const Shape shape_;
+  const size_t stored_;
+  const float* values_;
+  std::vector<float>* out_;
+  int levels_ = 0;
+  std::vector<int> block_, at_;
+};
+
+}  // namespace
+
+bool ReadFloatConstant(const TfLiteTensor& tensor, std::vector<float>* values, std::string* why) {
+  if (!IsConstant(tensor) || tensor.type != kTfLiteFloat32) {
+    *why = "weights that are not constant floats";
+    return false;
+  }
+  if (tensor.sparsity == nullptr) {
+    values->resize(NumElements(ShapeOf(tensor)));
+    std::memcpy(values->data(), tensor.data, values->size() * sizeof(float));
+    return true;
+  }
+  if (!SparseDecoder(tensor, values).Decode()) {
+    *why = "a sparse encoding that cannot be read";
+    return false;
+  }
+  return true;
+}
+
+void SparseRows::Compress(const std::vector<float>& values, int rows, int columns, const std::vector<float>& bias,
+                          float lo, float hi) {
+  bias_ = bias;
+  lo_ = lo;
+  hi_ = hi;
+  const auto at = [&](int r, int c) { return values[static_cast<size_t>(r) * columns + c]; };
+  nonzeros_ = 0;
+  int64_t touched = 0;
+  for (int r = 0; r < rows; r += 4) {
+    for (int c = 0; c < columns; ++c) {
+      int here = 0;
+      for (int j = r; j < r + 4 && j < rows; ++j) here += at(j, c) != 0.0f;
+      nonzeros_ += here;
+      touched += here != 0;
+    }
+  }
+  blocks_ = rows % 4 == 0 && touched > 0 && static_cast<double>(nonzeros_) >= kBlockFill * 4.0 * touched;
+  const int step = blocks_ ? 4 : 1;
+  rows_ = rows / step;
+  start_.assign(1, 0);
+  column_.clear();
+  value_.clear();
+  for (int r = 0; r < rows; r += step) {
+    for (int c = 0; c < columns; ++c) {
+      bool any = false;
+      for (int j = 0; j < step; ++j) any = any || at(r + j, c) != 0.0f;
+      if (!any) continue;
+      column_.push_back(c);
+      for (int j = 0; j < step; ++j) value_.push_back(at(r + j, c));
+    }
+    start_.push_back(static_cast<int32_t>(column_.size()));
+  }
+}
+
+SparseView SparseRows::View() const {
+  return {start_.data(), column_.data(), value_.data(), bias_.data(), rows_, lo_, hi_};
+}
+
+bool FloatActivation(Activation activation, float* lo, float* hi) {
+  *lo = -std::numeric_limits<float>::infinity();
+  *hi = std::numeric_limits<float>::infinity();
+  switch (activation) {
+    case Activation::kNone: return true;
+    case Activation::kRelu: *lo = 0.0f; return true;
+    case Activation::kRelu6: *lo = 0.0f; *hi = 6.0f; return true;
+    case Activation::kReluN1To1: *lo = -1.0f; *hi = 1.0f; return true;
+    default: return false;
+  }
+}
+
+}  // namespace litesmith

@@ -1,0 +1,41 @@
+// SPDX-License-Identifier: Apache-2.0
+// Pruned float weights: read from a dense constant with zeros or a TFLite sparse tensor, and compressed by rows.
+#ifndef LITESMITH_OPS_SPARSE_WEIGHTS_H_
+#define LITESMITH_OPS_SPARSE_WEIGHTS_H_
+
+#include <string>
+#include <vector>
+
+#include "core/node_view.h"
+#include "kernels/kernels.h"
+
+namespace litesmith {
+
+// The dense float values of a constant, decoded from any traversal order and block map. False with the reason.
+bool ReadFloatConstant(const TfLiteTensor& tensor, std::vector<float>* values, std::string* why);
+
+class SparseRows {
+ public:
+  // values[rows][columns]. Groups of four rows that mostly share their columns are stored as 4x1 blocks.
+  void Compress(const std::vector<float>& values, int rows, int columns, const std::vector<float>& bias, float lo,
+                float hi);
+  bool blocks() const { return blocks_; }
+  int64_t nonzeros() const { return nonzeros_; }
+  int64_t stored() const { return static_cast<int64_t>(value_.size()); }
+  SparseView View() const;
+
+ private:
+  bool blocks_ = false;
+  int64_t nonzeros_ = 0;
+  int rows_ = 0;  // of the view: rows or groups
+  std::vector<int32_t> start_, column_;
+  std::vector<float> value_, bias_;
+  float lo_ = 0, hi_ = 0;
+};
+
+// The clamp of a fused activation on floats.
+bool FloatActivation(Activation activation, float* lo, float* hi);
+
+}  // namespace litesmith
+
+#endif  // LITESMITH_OPS_SPARSE_WEIGHTS_H_

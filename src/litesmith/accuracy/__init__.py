@@ -1,0 +1,32 @@
+# SPDX-License-Identifier: Apache-2.0
+"""How good a model is at its task, and which layer of a quantized one loses it."""
+
+from litesmith.accuracy._causes import Cause, Repair
+from litesmith.accuracy._diagnose import Layer, LayerReport, OutputError, diagnose
+from litesmith.accuracy._evaluate import (
+    AccuracyComparison,
+    Drop,
+    Evaluation,
+    Predictions,
+    compare_accuracy,
+    evaluate,
+)
+from litesmith.accuracy._metric import Ties
+from litesmith.accuracy._named import METRICS
+
+__all__ = [
+    "METRICS",
+    "AccuracyComparison",
+    "Cause",
+    "Drop",
+    "Evaluation",
+    "Layer",
+    "LayerReport",
+    "OutputError",
+    "Predictions",
+    "Repair",
+    "Ties",
+    "compare_accuracy",
+    "diagnose",
+    "evaluate",
+]

@@ -1,0 +1,76 @@
+# SPDX-License-Identifier: Apache-2.0
+"""The command line: one verb is one file is one public function; here they are gathered and their errors told."""
+
+from __future__ import annotations
+
+import importlib
+import sys
+from typing import Annotated
+
+import typer
+
+from litesmith import __version__
+from litesmith.errors import LitesmithError, UsageError
+
+VERBS = (
+    "inspect",
+    "run",
+    "bench",
+    "profile",
+    "trace",
+    "threads",
+    "compare",
+    "quantize",
+    "evaluate",
+    "diagnose",
+    "zoo",
+    "doctor",
+    "demo",
+)
+"""In the order of the help."""
+
+app = typer.Typer(
+    name="litesmith",
+    help="Make a LiteRT / TensorFlow Lite model small and fast on the device that runs it, and prove it by measuring.",
+    no_args_is_help=True,
+    add_completion=False,
+    pretty_exceptions_enable=False,
+    rich_markup_mode="markdown",
+    context_settings={"help_option_names": ["-h", "--help"], "max_content_width": 100},
+)
+
+
+def _version(wanted: bool) -> None:
+    if wanted:
+        print(f"litesmith {__version__}")
+        raise typer.Exit
+
+
+@app.callback()
+def _options(
+    _: Annotated[bool, typer.Option("--version", callback=_version, is_eager=True, help="Print the version.")] = False,
+) -> None:
+    pass
+
+
+for _verb in VERBS:
+    importlib.import_module(f"litesmith.cli.{_verb}").register(app)
+
+
+def main() -> None:
+    """Run the command line; the exit code is 0, 1 for a failure that is explained, 2 for wrong use, 130 for Ctrl-C."""
+    from litesmith.progress import show
+
+    try:
+        with show():
+            app(standalone_mode=True)
+    except LitesmithError as error:
+        message = str(error).encode("utf-8", "replace").decode("utf-8")
+        print(f"litesmith: {message}", file=sys.stderr)
+        sys.exit(2 if isinstance(error, UsageError) else 1)
+    except KeyboardInterrupt:
+        print("litesmith: interrupted", file=sys.stderr)
+        sys.exit(130)
+    except BrokenPipeError:  # the reader of our output, `head` say, has seen enough
+        sys.stdout = None
+        sys.exit(0)

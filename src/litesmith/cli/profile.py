@@ -1,0 +1,147 @@
+# SPDX-License-Identifier: Apache-2.0
+"""`litesmith profile`: time per operator."""
+
+from __future__ import annotations
+
+from pathlib import Path
+from typing import Annotated
+
+import typer
+
+from litesmith.cli import _output as out
+from litesmith.measure import Profile, profile
+
+
+def register(app: typer.Typer) -> None:
+    """Add the verb to the command line."""
+    app.command("profile")(command)
+
+
+def command(
+    model: Annotated[Path, typer.Argument(help="The .tflite file.")],
+    threads: Annotated[int, typer.Option(help="Threads of the CPU kernels.")] = 1,
+    kernels: Annotated[str, typer.Option(help="delegate (XNNPACK), builtin or reference.")] = "delegate",
+    runs: Annotated[int, typer.Option(help="Runs to record.")] = 100,
+    top: Annotated[int, typer.Option(help="How many of the hottest operators to list; 0 for all.")] = 15,
+    seed: Annotated[int, typer.Option(help="Seed of the random inputs.")] = 0,
+    csv: Annotated[Path | None, typer.Option(help="A .csv to write, a line per operator.")] = None,
+    html: Annotated[Path | None, typer.Option(help="An .html to write.")] = None,
+    proto: Annotated[Path | None, typer.Option(help="LiteRT's own profiling proto to write.")] = None,
+    model_explorer: Annotated[
+        Path | None, typer.Option(help="A .json of node data for Model Explorer to write.")
+    ] = None,
+    plot: Annotated[Path | None, typer.Option(help="An .html to draw the operators in.")] = None,
+    save: Annotated[Path | None, typer.Option(help="A .json to keep the result in.")] = None,
+    json: Annotated[bool, typer.Option("--json", help="Print the result as JSON.")] = False,
+) -> None:
+    """Measure the time of each operator of the file, the kernel that ran it, and what is odd about it.
+
+    Example: `litesmith profile model.tflite --top 20 --html profile.html`
+    """
+    from litesmith.measure import model_explorer_node_data, profiling_proto, write_csv
+
+    result = profile(model, threads=threads, kernels=kernels, runs=runs, seed=seed)
+    if save is not None:
+        result.to_json(save)
+    if plot is not None:
+        result.plot().write_html(plot, include_plotlyjs=True)
+    if csv is not None:
+        write_csv(result, csv)
+    if proto is not None:
+        proto.write_bytes(profiling_proto(result))
+    if model_explorer is not None:
+        model_explorer.write_text(model_explorer_node_data(result), encoding="utf-8")
+    if html is not None:
+        from litesmith.report import profile_page, write
+
+        write(profile_page(result), html)
+    if json:
+        out.json(result)
+    else:
+        show(result, top)
+    if not result.complete:
+        raise typer.Exit(130)
+
+
+def show(result: Profile, top: int = 15) -> None:
+    """Print a profile for people: summary, kinds, hottest operators, oddities."""
+    roof = result.roofline
+    peaks = f"{roof.gmacs_per_s:.0f} GMAC/s ({roof.int8_gmacs_per_s:.0f} in int8), {roof.gbytes_per_s:.0f} GB/s at best"
+    out.facts(
+        [
+            ("model", f"{result.model}, {result.threads} thread(s)"),
+            ("latency", f"{result.latency_us / 1000:.3f} ms, mean of {result.runs} profiled runs"),
+            ("in operators", f"{result.operators_us / 1000:.3f} ms"),
+            ("besides", _besides(result)),
+            ("profiler", f"costs {100 * result.overhead:+.1f} % ({result.unprofiled_us / 1000:.3f} ms without it)"),
+            ("this machine", peaks),
+        ]
+    )
+    out.heading("By kind")
+    out.table(
+        ["kind", "count", "µs", "share", "GMAC/s"],
+        [
+            (
+                k.kind,
+                k.count,
+                f"{k.mean_us:.1f}",
+                f"{100 * k.share:.1f} %",
+                f"{k.macs / k.mean_us / 1000:.1f}" if k.macs else "",
+            )
+            for k in result.by_kind()
+        ],
+    )
+    hottest = result.hottest()[: top or None]
+    out.heading(f"The {len(hottest)} hottest of {len(result.operators)} operators")
+    cumulative, rows = 0.0, []
+    for o in hottest:
+        cumulative += o.share
+        rows.append(
+            (
+                o.index,
+                o.kind,
+                _kernel(o.kernels),
+                f"{o.mean_us:.1f}",
+                f"{o.p95_us:.0f}",
+                f"{100 * o.share:.1f}",
+                f"{100 * cumulative:.0f}",
+                f"{o.gmacs_per_s:.1f}" if o.macs else "",
+                f"{100 * o.roof:.0f}" if o.roof is not None else "",
+            )
+        )
+    out.table(["#", "kind", "kernel", "µs", "p95", "%", "Σ %", "GMAC/s", "roof %"], rows, left=3)
+    if result.oddities:
+        out.heading("Odd")
+    for oddity in result.oddities:
+        where = f" (operators {', '.join(map(str, oddity.operators[:8]))}{', …' if len(oddity.operators) > 8 else ''})"
+        share = f", {100 * oddity.share:.1f} % of the time" if oddity.share else ""
+        out.line(f"! {oddity.what}{where if oddity.operators else ''}{share}")
+        out.line(f"  → {oddity.remedy}")
+
+    if result.gains:
+        out.heading("What could be gained at the hottest operators")
+    for gain in result.gains:
+        out.line(f"{gain.operator} {gain.kind}: {gain.saves_us:.0f} µs, {100 * gain.share:.0f} % of the time")
+        out.line(f"  → {gain.how}")
+    if not result.complete:
+        out.line(f"! interrupted: the figures are of the {result.runs} runs until then")
+
+
+def _kernel(kernels: tuple[str, ...]) -> str:
+    main = kernels[-1].split(" (")[0] if kernels else ""
+    algorithm = kernels[-1].split(") ")[-1] if kernels and ") " in kernels[-1] else ""
+    return f"{main} {algorithm}".strip()
+
+
+def _besides(result: Profile) -> str:
+    inserted = sum(us for _, us in result.inserted)
+    parts = [
+        f"{result.border_us:.0f} µs at the border (inputs, outputs, call)",
+        f"{result.graph_us:.0f} µs between kernels",
+        f"{result.profiler_us:.0f} µs in the profiler itself",
+    ]
+    if inserted:
+        parts.append(f"{inserted:.0f} µs in kernels of no operator")
+    if result.fused:
+        parts.append(f"{len(result.fused)} operators fused or folded")
+    return ", ".join(parts)

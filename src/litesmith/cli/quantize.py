@@ -1,0 +1,117 @@
+# SPDX-License-Identifier: Apache-2.0
+"""`litesmith quantize`: one file in, a smaller one out, with a coverage report."""
+
+from __future__ import annotations
+
+from pathlib import Path
+from typing import Annotated
+
+import typer
+
+from litesmith.cli import _output as out
+from litesmith.data import Dataset
+from litesmith.errors import UsageError
+from litesmith.model import Model
+from litesmith.optimize import Coverage, Ranges, dequantize, quantize
+
+
+def register(app: typer.Typer) -> None:
+    """Add the verb to the command line."""
+    app.command("quantize")(command)
+
+
+def command(
+    model: Annotated[Path, typer.Argument(help="The .tflite file, in float.")],
+    output: Annotated[Path, typer.Option("--output", "-o", help="The .tflite to write.")],
+    scheme: Annotated[str, typer.Option(help="int8, int16x8, dynamic, float16, weights8, weights4, …")] = "int8",
+    data: Annotated[
+        str | None, typer.Option(help="Samples to calibrate on: .npz, .npy, folder, .csv, module:function.")
+    ] = None,
+    preprocess: Annotated[
+        str | None, typer.Option(help="How samples become inputs, e.g. 'resize=224 scale=1/255'.")
+    ] = None,
+    samples: Annotated[int | None, typer.Option(help="How many samples to take at most.")] = None,
+    method: Annotated[
+        str | None, typer.Option(help="How ranges are found: percentile, minmax, mse, entropy, …")
+    ] = None,
+    ranges: Annotated[Path | None, typer.Option(help="A .json of ranges to use instead of calibrating.")] = None,
+    save_ranges: Annotated[Path | None, typer.Option(help="A .json to keep the ranges in, to look at or edit.")] = None,
+    rule: Annotated[
+        list[str] | None, typer.Option(help="Another scheme for some operators, 'float:SOFTMAX'. Again for more.")
+    ] = None,
+    recover: Annotated[
+        list[str] | None, typer.Option(help="A recovery pass: equalize, bias, gptq, rounding; 'none' for none.")
+    ] = None,
+    io: Annotated[str, typer.Option(help="Type of inputs and outputs: float, int8 or int16.")] = "float",
+    per_channel: Annotated[bool, typer.Option(help="A scale for each output channel of the weights.")] = True,
+    head: Annotated[str, typer.Option(help="The last layer: auto, same, float, dynamic or weights8.")] = "auto",
+    strict: Annotated[bool, typer.Option("--strict", help="Fail when anything stays float.")] = False,
+    allow_unused_rules: Annotated[bool, typer.Option("--allow-unused-rules", help="A rule may match nothing.")] = False,
+    undo: Annotated[bool, typer.Option("--dequantize", help="Make a float model of a quantized one first.")] = False,
+    json: Annotated[bool, typer.Option("--json", help="Print the coverage as JSON.")] = False,
+) -> None:
+    """Write a model with smaller numbers, and say what became of each operator.
+
+    Example: `litesmith quantize model.tflite --data photos/ --preprocess 'resize=224 scale=1/255' -o int8.tflite`
+    """
+    source = Model.load(model)
+    source.verify()
+    if undo:
+        source = dequantize(source)
+    options = {} if method is None else {"method": method}
+    if recover is not None:
+        options |= {"recover": () if recover == ["none"] else tuple(recover)}  # type: ignore[dict-item]
+    result = quantize(
+        source,
+        scheme=scheme,
+        data=_samples(data, preprocess),
+        ranges=None if ranges is None else Ranges.from_json(ranges),
+        rules=tuple(rule or ()),
+        samples=samples,
+        io=io,
+        per_channel=per_channel,
+        head=head,
+        strict=strict,
+        allow_unused_rules=allow_unused_rules,
+        **options,  # type: ignore[arg-type]
+    )
+    result.model.save(output)
+    if save_ranges is not None:
+        if result.ranges is None:
+            raise UsageError(f"the scheme {scheme} needs no ranges, so there are none to keep")
+        result.ranges.to_json(save_ranges)
+    if json:
+        out.json(result.coverage)
+    else:
+        show(result.coverage, model, output)
+
+
+def _samples(data: str | None, preprocess: str | None) -> Dataset | None:
+    if data is None:
+        return None
+    return Dataset.open(data, preprocess=preprocess)
+
+
+def show(coverage: Coverage, before: Path, after: Path) -> None:
+    """Print a coverage for people."""
+    sizes = before.stat().st_size, after.stat().st_size
+    found = "unknown" if coverage.actual_partitions is None else str(coverage.actual_partitions)
+    conversions = ", ".join(f"{count} {kind}" for kind, count in coverage.conversions.items())
+    share = f"{100 * sizes[1] / sizes[0]:.0f} %"
+    out.facts(
+        [
+            ("written", f"{after}, {out.bytes_text(sizes[1])}, {share} of {out.bytes_text(sizes[0])}"),
+            ("scheme", coverage.scheme),
+            *([("ranges", coverage.ranges)] if coverage.ranges else []),
+            ("operators", f"{len(coverage.quantized)} quantized, {len(coverage.left_float)} left float"),
+            ("conversions", conversions or "none added"),
+            ("XNNPACK", f"{coverage.predicted_partitions} partition(s) predicted, {found} found"),
+            ("constants", ", ".join(f"{out.bytes_text(size)} {kind}" for kind, size in coverage.bytes_by_type.items())),
+        ]
+    )
+    if coverage.left_float:
+        out.heading("Left float")
+        rows = [(op.index, op.kind, op.scheme, op.reason) for op in coverage.left_float]
+        out.table(["#", "kind", "runs as", "why"], rows, left=4)
+    for text in (*coverage.unused_rules, *coverage.widened, *coverage.notes):
+        out.line(f"! {text}")

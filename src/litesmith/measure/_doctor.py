@@ -1,0 +1,167 @@
+# SPDX-License-Identifier: Apache-2.0
+"""What this machine can do for Litesmith, what is missing, and how to get it."""
+
+from __future__ import annotations
+
+import os
+import shutil
+from dataclasses import dataclass
+from pathlib import Path
+
+from litesmith.measure._machine import MachineFacts, machine_facts, package_version
+from litesmith.result import Result
+
+OPENVINO_TESTED = "2026.3.1"  # the LiteRT 2.3 plugin links libopenvino.so.2631 and no other
+
+
+@dataclass(frozen=True)
+class Finding:
+    """One thing looked for: whether it is there, what was found, and how to get it."""
+
+    group: str
+    name: str
+    present: bool
+    detail: str
+    remedy: str = ""
+
+
+@dataclass(frozen=True)
+class Diagnosis(Result, kind="doctor", schema=1):
+    """What ``doctor`` found."""
+
+    machine: MachineFacts
+    findings: tuple[Finding, ...]
+
+    @property
+    def healthy(self) -> bool:
+        """Whether the runtime works; everything else is optional."""
+        return all(finding.present for finding in self.findings if finding.group == "runtime")
+
+
+def doctor() -> Diagnosis:
+    """Look at this machine: runtime, CPU, accelerators, extras, device tools.
+
+    Example:
+        >>> doctor().healthy
+        True
+    """
+    machine = machine_facts()
+    findings = (*_runtime(), *_cpu(machine), *_accelerators(machine), *_extras(), *_devices(), *_quiet(machine))
+    return Diagnosis(machine, findings)
+
+
+def _runtime() -> list[Finding]:
+    from litesmith.runtime import why_not_litert
+
+    version = package_version("ai-edge-litert")
+    if version is None:
+        return [Finding("runtime", "LiteRT", False, "not installed", "pip install ai-edge-litert")]
+    problem = why_not_litert()
+    detail = f"{version}, C API checked" if not problem else f"{version}; {problem}; Litesmith uses the Interpreter"
+    remedy = "" if not problem else "install the version in Litesmith's constraints.txt"
+    return [Finding("runtime", "LiteRT", True, detail, remedy)]
+
+
+def _cpu(machine: MachineFacts) -> list[Finding]:
+    wide = {"avx512_vnni", "avx_vnni"} & set(machine.features)
+    arm = "asimddp" in machine.features
+    int8 = ", ".join(sorted(wide)) or ("dot product" if arm else "")
+    return [
+        Finding("cpu", "8-bit dot products", bool(int8), int8 or "none: int8 runs on wider multiplications"),
+        Finding("cpu", "cores for threads", machine.cores > 1, f"{machine.cores}"),
+    ]
+
+
+def _accelerators(machine: MachineFacts) -> list[Finding]:
+    openvino = package_version("openvino")
+    vulkan = _vulkan_drivers()
+    intel = machine.architecture == "x86_64"
+    return [
+        Finding("accelerators", "XNNPACK (CPU)", True, "inside LiteRT"),
+        Finding(
+            "accelerators",
+            "GPU (WebGPU on Vulkan)",
+            bool(vulkan),
+            ", ".join(vulkan) or "no Vulkan driver",
+            ""
+            if vulkan
+            else "install the driver of the GPU; for a test on the CPU, Debian's chromium carries SwiftShader",
+        ),
+        Finding(
+            "accelerators",
+            "OpenVINO (Intel CPU, GPU, NPU)",
+            openvino == OPENVINO_TESTED,
+            openvino or "not installed",
+            "" if openvino == OPENVINO_TESTED or not intel else f"pip install openvino=={OPENVINO_TESTED}",
+        ),
+    ]
+
+
+def _vulkan_drivers() -> list[str]:
+    named = [p for p in os.environ.get("VK_ICD_FILENAMES", "").split(":") if p and Path(p).exists()]
+    folders = (Path("/usr/share/vulkan/icd.d"), Path("/etc/vulkan/icd.d"))
+    return [Path(p).stem for p in named] + sorted(
+        f.stem for folder in folders if folder.is_dir() for f in folder.iterdir()
+    )
+
+
+def _extras() -> list[Finding]:
+    extras = {"train": ("torch", "training and retraining, checkpoints for the zoo")}
+    return [
+        Finding(
+            "extras",
+            extra,
+            (found := package_version(package)) is not None,
+            f"{package} {found}" if found else f"not installed: {purpose}",
+            "" if found else f"pip install 'litesmith[{extra}]'",
+        )
+        for extra, (package, purpose) in extras.items()
+    ]
+
+
+def _devices() -> list[Finding]:
+    tools = {"ssh": "openssh-client", "adb": "adb"}
+    return [
+        Finding(
+            "devices",
+            tool,
+            (path := shutil.which(tool)) is not None,
+            path or "not found",
+            "" if path else f"install it, on Debian: apt install {package}",
+        )
+        for tool, package in tools.items()
+    ]
+
+
+def _quiet(machine: MachineFacts) -> list[Finding]:
+    """What makes timings honest or noisy."""
+    busy = machine.load[0] > 0.5 * machine.cores
+    slow = machine.governor not in ("", "performance")
+    energy = Path("/sys/class/powercap/intel-rapl:0/energy_uj")
+    return [
+        Finding(
+            "measuring",
+            "quiet machine",
+            not busy,
+            f"load {machine.load[0]:.2f} on {machine.cores} cores",
+            "stop other programs before you measure" if busy else "",
+        ),
+        Finding(
+            "measuring",
+            "steady clock",
+            not slow,
+            machine.governor or ("not told (virtual machine)" if machine.virtual else "not told"),
+            "sudo cpupower frequency-set -g performance" if slow else "",
+        ),
+        Finding(
+            "measuring",
+            "energy (RAPL)",
+            os.access(energy, os.R_OK),
+            "readable"
+            if os.access(energy, os.R_OK)
+            else "no permission"
+            if energy.exists()
+            else "this CPU does not tell",
+            f"sudo chmod a+r {energy}" if energy.exists() and not os.access(energy, os.R_OK) else "",
+        ),
+    ]

@@ -1,0 +1,89 @@
+# SPDX-License-Identifier: Apache-2.0
+"""The page of a profile."""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+from litesmith.measure import Profile
+from litesmith.report._page import Bars, Page, Section, table
+
+
+def profile_page(profile: Profile) -> Page:
+    """Return the page of a profile: where the time goes, by kind and by operator, and what is odd."""
+    top = profile.by_kind()[0] if profile.operators else None
+    leader = f", {100 * top.share:.0f} % of it in {top.kind}" if top else ""
+    return Page(
+        title=f"Profile of {Path(profile.model).name}",
+        summary=f"One inference takes {profile.latency_us / 1000:.2f} ms with {profile.threads} thread(s){leader}.",
+        facts=(
+            ("model", profile.model),
+            ("runs", f"{profile.runs}"),
+            ("profiler", f"{100 * profile.overhead:+.1f} % ({profile.unprofiled_us / 1000:.3f} ms without it)"),
+            ("machine", f"{profile.machine.cpu}, {profile.machine.cores} cores, {profile.machine.kernel}"),
+            ("versions", ", ".join(f"{name} {version}" for name, version in profile.machine.versions.items())),
+        ),
+        sections=(
+            Section(
+                "By kind of operator",
+                bars=Bars(
+                    "Microseconds of one inference",
+                    tuple((k.kind, k.mean_us, f"{k.mean_us:.0f} µs, {100 * k.share:.1f} %") for k in profile.by_kind()),
+                ),
+                table=table(
+                    ["kind", "count", "µs", "share", "MACs"],
+                    [
+                        (k.kind, k.count, f"{k.mean_us:.1f}", f"{100 * k.share:.1f} %", f"{k.macs:,}")
+                        for k in profile.by_kind()
+                    ],
+                ),
+            ),
+            Section(
+                "What is odd",
+                text="" if profile.oddities else "Nothing: every operator that matters is on the fast path.",
+                table=table(
+                    ["what", "what to do", "operators", "share"],
+                    [
+                        (o.what, o.remedy, ", ".join(map(str, o.operators)), f"{100 * o.share:.1f} %")
+                        for o in profile.oddities
+                    ],
+                    left=3,
+                )
+                if profile.oddities
+                else None,
+            ),
+            Section(
+                "What could be gained",
+                text="" if profile.gains else "Little at any single operator.",
+                table=table(
+                    ["#", "kind", "how", "saves at most"],
+                    [(g.operator, g.kind, g.how, f"{g.saves_us:.0f} µs, {100 * g.share:.1f} %") for g in profile.gains],
+                    left=3,
+                )
+                if profile.gains
+                else None,
+            ),
+            Section(
+                "By operator, hottest first",
+                table=table(
+                    ["#", "kind", "name", "kernel", "delegate", "µs", "p95", "share", "GMAC/s", "roof"],
+                    [
+                        (
+                            o.index,
+                            o.kind,
+                            o.name,
+                            " + ".join(o.kernels),
+                            o.delegate,
+                            f"{o.mean_us:.1f}",
+                            f"{o.p95_us:.1f}",
+                            f"{100 * o.share:.1f} %",
+                            f"{o.gmacs_per_s:.1f}" if o.macs else "",
+                            f"{100 * o.roof:.0f} %" if o.roof is not None else "",
+                        )
+                        for o in profile.hottest()
+                    ],
+                    left=5,
+                ),
+            ),
+        ),
+    )

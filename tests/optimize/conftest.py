@@ -1,0 +1,74 @@
+# SPDX-License-Identifier: Apache-2.0
+"""What the tests of optimization share: running models in LiteRT, and how far two outputs are apart."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Sequence
+from typing import Any
+
+import numpy as np
+import pytest
+
+from litesmith.model import Builder, Model
+from litesmith.optimize._run import GraphRunner
+
+Array = np.ndarray[Any, Any]
+KERNELS = ("builtin", "delegate")
+
+
+def run(model: Model, samples: Sequence[Any], *, kernels: str = "delegate") -> list[list[Array]]:
+    """Return the outputs for each sample, of the model as it is after writing and reading."""
+    model = Model.from_bytes(model.to_bytes())
+    runner = GraphRunner(model, kernels=kernels)
+    results = []
+    for sample in samples:
+        arrays = sample if isinstance(sample, tuple) else (sample,)
+        runner.run(dict(zip(model.main.inputs, arrays, strict=True)))
+        results.append([np.array(runner.view(t)) for t in model.main.outputs])
+    return results
+
+
+def sqnr_db(reference: Sequence[Sequence[Array]], other: Sequence[Sequence[Array]]) -> float:
+    """Return the ratio of signal to error in decibels, over all outputs."""
+    signal = error = 0.0
+    for expected, got in zip(reference, other, strict=True):
+        for a, b in zip(expected, got, strict=True):
+            signal += float(np.sum(a.astype(np.float64) ** 2))
+            error += float(np.sum((a.astype(np.float64) - b.astype(np.float64)) ** 2))
+    return 200.0 if error == 0 else 10 * float(np.log10(max(signal, 1e-30) / error))
+
+
+@pytest.fixture
+def convnet() -> Model:
+    """A small convolutional network with a residual, depthwise layers and a classifier head."""
+    b = Builder("convnet", seed=3)
+    x = b.input("image", (1, 16, 16, 3))
+    x = b.conv2d(x, 8, kernel=3, stride=2, activation="RELU6", name="stem")
+    y = b.depthwise_conv2d(x, activation="RELU6", name="dw")
+    y = b.conv2d(y, 8, name="project")
+    x = b.op("ADD", x, y, name="residual")
+    x = b.op("MEAN", x, np.array([1, 2], np.int32), name="pool")
+    x = b.fully_connected(x, 10, name="logits")
+    return b.build({"probabilities": b.op("SOFTMAX", x, name="softmax", beta=1.0)})
+
+
+@pytest.fixture
+def images() -> list[Array]:
+    """Samples for the convnet."""
+    random = np.random.default_rng(0)
+    return [random.standard_normal((1, 16, 16, 3), np.float32) for _ in range(12)]
+
+
+@pytest.fixture
+def make_samples() -> Callable[..., list[Any]]:
+    """A function that draws samples for a model's float inputs."""
+
+    def draw(model: Model, count: int = 6, *, positive: bool = False) -> list[Any]:
+        random = np.random.default_rng(1)
+        samples = []
+        for _ in range(count):
+            arrays = [random.standard_normal(model.main.tensors[i].shape, np.float32) for i in model.main.inputs]
+            samples.append(tuple(np.abs(a) + 0.1 if positive else a for a in arrays))
+        return samples
+
+    return draw
