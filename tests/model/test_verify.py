@@ -196,7 +196,9 @@ def test_a_broken_rule_is_named(name: str, model: Callable[[], Model], message: 
 
 def test_scales_must_be_one_or_one_for_each_index() -> None:
     model = _quantized(_sample("RELU"), 0, 1.0, 1.0, 1.0)
-    with pytest.raises(ModelError, match=re.escape("it has 3 scales along axis 0 of shape [2, 3, 4]; there must be one")):
+    with pytest.raises(
+        ModelError, match=re.escape("it has 3 scales along axis 0 of shape [2, 3, 4]; there must be one")
+    ):
         model.verify()
 
 
@@ -204,14 +206,20 @@ def test_operators_must_stand_in_the_order_they_run() -> None:
     tensors = tuple(Tensor(name, (2,)) for name in "xyz")
     late, early = Operator("RELU", (1,), (2,)), Operator("ABS", (0,), (1,))
     graph = Subgraph("main", tensors, (late, early), (0,), (2,))
-    with pytest.raises(ModelError, match="RELU: input 0 is tensor 1 'y', which is written only by operator 1 ABS; the oper"):
+    with pytest.raises(
+        ModelError, match="RELU: input 0 is tensor 1 'y', which is written only by operator 1 ABS; the oper"
+    ):
         Model((graph,)).verify()
 
 
 def test_a_variable_must_be_one_thing_everywhere() -> None:
     model = dict(stateful_models())["variables"]
-    start = replace(model.subgraphs[1], tensors=(model.subgraphs[1].tensors[0], constant("start", np.zeros((2, 4), np.float32))))
-    with pytest.raises(ModelError, match=re.escape("takes the variable v for float32 of shape [2, 4], but operator 2 READ")):
+    start = replace(
+        model.subgraphs[1], tensors=(model.subgraphs[1].tensors[0], constant("start", np.zeros((2, 4), np.float32)))
+    )
+    with pytest.raises(
+        ModelError, match=re.escape("takes the variable v for float32 of shape [2, 4], but operator 2 READ")
+    ):
         replace(model, subgraphs=(model.main, start)).verify()
 
 

@@ -113,7 +113,7 @@ def test_channels_that_share_a_scale_have_ranges_far_apart() -> None:
     ids=["few samples", "moving average", "min and max", "one scale a weight"],
 )
 def test_careless_int8_visibly_loses(careless: dict[str, Any], points_lost: float) -> None:
-    quantized = quantize(samples.model(), data=samples.dataset("train"), **careless).model
+    quantized = quantize(samples.model(), data=samples.dataset("train"), recover=(), **careless).model
     facts = samples.facts("test")
 
     assert facts.correct - _correct(quantized, samples.dataset("test")) > points_lost / 100 * facts.samples

@@ -10,18 +10,22 @@ from pathlib import Path
 from litesmith.measure._profile import OperatorTime, Profile
 
 COLUMNS = (
-    "index", "kind", "name", "kernels", "delegate", "partition", "mean_us", "p50_us", "p95_us", "share", "macs",
-    "gmacs_per_s", "bytes_moved", "roof", "bound",
+    "index", "kind", "name", "kernels", "delegate", "partition", "calls", "mean_us", "p50_us", "p95_us", "share",
+    "cumulative_share", "macs", "gmacs_per_s", "bytes_moved", "roof", "bound",
 )  # fmt: skip
 _GRADIENT = [{"stop": 0, "bgColor": "#ffffff"}, {"stop": 1, "bgColor": "#e5533c"}]
 
 
 def write_csv(profile: Profile, path: str | Path) -> None:
-    """Write a line per operator."""
+    """Write a line per operator, in the order of the file."""
+    cumulative = 0.0
     with Path(path).open("w", newline="", encoding="utf-8") as file:
         writer = csv.writer(file)
         writer.writerow(COLUMNS)
-        writer.writerows([_cell(operator, column) for column in COLUMNS] for operator in profile.operators)
+        for operator in profile.operators:
+            cumulative += operator.share
+            sums = {"calls": profile.runs, "cumulative_share": cumulative}
+            writer.writerow([sums[c] if c in sums else _cell(operator, c) for c in COLUMNS])
 
 
 def _cell(operator: OperatorTime, column: str) -> object:
@@ -42,6 +46,8 @@ def profiling_proto(profile: Profile) -> bytes:
         times = entry.inference_microseconds
         times.avg, times.count = round(operator.mean_us), profile.runs
         times.sum = round(operator.mean_us * profile.runs)
+        times.min, times.max = round(operator.min_us), round(operator.max_us)
+        times.stddev, times.variance = round(operator.deviation_us), round(operator.deviation_us**2)
     serialized: bytes = message.SerializeToString()
     return serialized
 

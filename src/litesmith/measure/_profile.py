@@ -38,6 +38,9 @@ class OperatorTime:
     mean_us: float
     p50_us: float
     p95_us: float
+    min_us: float
+    max_us: float
+    deviation_us: float
     share: float  # of the latency
     macs: int
     bytes_moved: int
@@ -259,6 +262,9 @@ def _operators(
                 mean_us=mean,
                 p50_us=float(np.median(values)),
                 p95_us=float(np.quantile(values, 0.95)),
+                min_us=float(values.min()),
+                max_us=float(values.max()),
+                deviation_us=float(values.std()),
                 share=mean / wall_us,
                 macs=cost.macs,
                 bytes_moved=moved,

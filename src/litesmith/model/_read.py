@@ -82,7 +82,11 @@ def from_bytes(data: bytes | bytearray | memoryview) -> Model:
 def _buffers(root: Record, view: memoryview, reader: Reader) -> list[Buffer | None]:
     buffers: list[Buffer | None] = []
     spans: list[tuple[int, int, int]] = []
+    if root.buffers is None:
+        raise ModelError("it has no vector of buffers, without which LiteRT does not read it")
     for index, record in enumerate(root.buffers or ()):
+        if record.offset > 1 and record.data is not None:
+            raise ModelError(f"buffer {index} has its bytes both among the tables and behind them")
         if record.offset > 1:  # stored behind the tables, counted from the start of the file
             start, end = record.offset, record.offset + record.size
             if end > len(view):

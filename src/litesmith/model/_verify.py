@@ -62,6 +62,12 @@ def _has_a_subgraph(model: Model) -> None:
         raise ModelError("the model has no subgraphs, so there is nothing to run")
 
 
+def _metadata_has_names(model: Model) -> None:
+    for index, entry in enumerate(model.metadata):
+        if not entry.name:  # LiteRT does not survive one that is missing in the file
+            raise ModelError(f"entry {index} of the metadata has no name; give it one, or drop it")
+
+
 def _external_buffers_have_groups(model: Model) -> None:
     groups = len(model.external_buffer_groups)
     for record in model.external_buffers:
@@ -69,7 +75,7 @@ def _external_buffers_have_groups(model: Model) -> None:
             raise ModelError(f"external buffer {record.id} is in group {record.group}, but there are {groups} groups")
 
 
-_MODEL_RULES: tuple[Callable[[Model], None], ...] = (_has_a_subgraph, _external_buffers_have_groups)
+_MODEL_RULES: tuple[Callable[[Model], None], ...] = (_has_a_subgraph, _metadata_has_names, _external_buffers_have_groups)
 
 
 def _named(subgraph: Subgraph, operator_index: int) -> str:
@@ -213,6 +219,8 @@ def _verify_signature(model: Model, signature: Signature) -> None:
         ("output", signature.outputs, subgraph.outputs),
     ):
         names = [name for name, _ in entries]
+        if "" in names:  # LiteRT does not survive one that is missing in the file
+            raise ModelError(f"{place}: {role} {names.index('')} has no name; give it one")
         if len(set(names)) != len(names):
             raise ModelError(f"{place}: two {role}s have the same name among {names}; rename one")
         for name, index in entries:

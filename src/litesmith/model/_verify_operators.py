@@ -9,6 +9,7 @@ follows from it is uncertain and not checked; LiteRT checks it again while it ru
 from __future__ import annotations
 
 from litesmith.errors import ModelError
+from litesmith.model._dtypes import BITS
 from litesmith.model._graph import ABSENT, Model
 from litesmith.model._operators import options_table
 from litesmith.model._verify_calls import called_subgraphs, calls_fit
@@ -98,13 +99,22 @@ def _shapes_fit(node: Node) -> None:
             raise node.error(
                 f"has shape {list(said.shape)} in the file, but {list(shape)} is computed", output=position
             )
-        if dtype and said.dtype != dtype and operator.kind not in _CONVERTING:
+        if dtype and said.dtype not in (dtype, *_CONVERTED.get(operator.kind, {}).get(dtype, ())):
             raise node.error(f"is {said.dtype} in the file, but {dtype} is computed", output=position)
     if not known:
         node.uncertain.update(operator.outputs)
 
 
 _CALLING = frozenset({"CALL_ONCE", "IF", "STABLEHLO_CASE", "STABLEHLO_COMPOSITE", "WHILE"})
-_CONVERTING = frozenset(
-    {"BATCH_MATMUL", "CAST", "DEQUANTIZE", "EMBEDDING_LOOKUP", "FULLY_CONNECTED", "QUANTIZE", "SOFTMAX"}
-)
+_INTEGERS = ("int8", "uint8", "int16", "int32")
+_ANY = {dtype: tuple(BITS) for dtype in BITS}
+# Types that an operator may give besides the one that its input has.
+_CONVERTED: dict[str, dict[str, tuple[str, ...]]] = {
+    "BATCH_MATMUL": {"int8": ("int32",)},
+    "CAST": _ANY,
+    "DEQUANTIZE": {"float32": ("float16",)},
+    "EMBEDDING_LOOKUP": {dtype: ("float32",) for dtype in ("int8", "uint8", "int4", "int2")},
+    "FULLY_CONNECTED": {dtype: _INTEGERS for dtype in _INTEGERS},
+    "QUANTIZE": {dtype: (*_INTEGERS, "int4") for dtype in ("float32", *_INTEGERS)},
+    "SOFTMAX": {"int8": ("int16",), "uint8": ("int16",)},
+}

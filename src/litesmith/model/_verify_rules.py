@@ -7,7 +7,10 @@ dividing by zero. Where the kernel checks, the check is left to it.
 
 from __future__ import annotations
 
+import math
 from collections.abc import Callable, Collection
+
+import numpy as np
 
 from litesmith.model._graph import Tensor
 from litesmith.model._verify_custom import composite_fits, custom_fits
@@ -119,6 +122,24 @@ def _single(position: int) -> Rule:
     return rule
 
 
+def _offset_is_unmasked(node: Node) -> None:
+    """With ``offset``, STRIDED_SLICE sizes its output by the ends alone, but fills it by masks and bounds too."""
+    x, begin, end, options = node.inputs[0], node.values(1), node.values(2), node.options
+    assert x is not None
+    if not options.offset:
+        return
+    if options.end_mask or options.ellipsis_mask or options.new_axis_mask:
+        raise node.error("its ends are offsets, which does not go together with a mask of ends, an ellipsis or new axes")
+    if end is not None and (end < 0).any():
+        raise node.error(f"has offsets {end.tolist()}, but they must be 0 or more", input=2)
+    if begin is None or end is None or node.operator.inputs[0] in node.uncertain:
+        return
+    if begin.shape != end.shape or begin.size != len(x.shape):
+        raise node.error(f"it slices {begin.size} dimensions of a shape of {list(x.shape)}, but offsets need all")
+    if (begin < 0).any() or (begin + end > np.array(x.shape)).any():
+        raise node.error(f"offsets {end.tolist()} from {begin.tolist()} leave a shape of {list(x.shape)}")
+
+
 def _output_count_is(option: str) -> Rule:
     def rule(node: Node) -> None:
         count = getattr(node.options, option)
@@ -147,10 +168,14 @@ def _sum_is_scalable(node: Node) -> None:
     """ADD and SUB of narrow integers: LiteRT aborts when the output scale is out of reach of the input scales."""
     first = node.inputs[0]
     assert first is not None
-    plain_int16 = node.operator.kind == "ADD" and first.dtype == "int16" and not first.is_quantized
+    tensors = [t for t in (*node.inputs, *node.outputs) if t is not None]
+    plain_int16 = node.operator.kind == "ADD" and first.dtype == "int16" and not any(t.is_quantized for t in tensors)
     if first.dtype not in _NARROW or plain_int16:
         return
     one, other, out = _three_scales(node)
+    powers = node.options.pot_scale_int16 and all(math.frexp(scale)[0] == 0.5 for scale in (one, other, out))
+    if first.dtype == "int16" and powers and len({t.shape for t in tensors}) > 1:
+        raise node.error("int16 with scales that are powers of two does not broadcast; set pot_scale_int16 to False")
     factor = 2 * max(one, other) / (2 ** (15 if first.dtype == "int16" else 20) * out)
     if factor == 1 or (node.operator.kind == "ADD" and factor > 1):
         raise node.error(f"its input scales {one:g} and {other:g} are too large for its output scale {out:g}")
@@ -310,6 +335,7 @@ _RULES: dict[str, tuple[Rule, ...]] = {
     "SQUARED_DIFFERENCE": (_square_is_scalable,),
     "STABLEHLO_COMPOSITE": (composite_fits,),
     "STRIDED_SLICE": (_slice_stays_inside,),
+    "STRIDED_SLICE": (_offset_is_unmasked,),
     "SUB": (_sum_is_scalable,),
     "SVDF": (_state_is_wide,),
     "UNPACK": (_output_count_is("num"),),

@@ -21,6 +21,7 @@ from litesmith.model._verify_node import Node
 
 Outputs = list[tuple[tuple[int, ...], str]]
 _Rule = Callable[[list[Any], Any], "Outputs | None"]
+_WHOLE = ("int8", "int16", "int32", "int64", "uint8")
 
 
 def computed(node: Node) -> Outputs | None:
@@ -43,7 +44,10 @@ def _require(condition: bool, text: str) -> None:
 
 
 def _values(tensor: Tensor) -> list[int] | None:
-    return None if tensor.buffer is None else [int(v) for v in np.ravel(tensor.array())]
+    if tensor.buffer is None or tensor.sparsity is not None:
+        return None
+    _require(tensor.dtype in _WHOLE, f"{tensor.name!r} should hold whole numbers, but is {tensor.dtype}")
+    return [int(v) for v in np.ravel(tensor.array())]
 
 
 def _rank(_inputs: list[Tensor], _options: Any) -> Outputs:

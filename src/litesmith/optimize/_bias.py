@@ -20,7 +20,6 @@ weights too. It does not change weights, scales, or layers inside control flow; 
 
 from __future__ import annotations
 
-import itertools
 from collections.abc import Iterable, Sequence
 from dataclasses import dataclass, replace
 from typing import TYPE_CHECKING, Any
@@ -33,8 +32,8 @@ from litesmith.model._expose import expose
 from litesmith.optimize._arithmetic import LARGEST_BIAS, Affine, quantize_array
 from litesmith.optimize._calibrate import MEMORY_BUDGET_BYTES, entry_points, within_budget
 from litesmith.optimize._rules import RULES
-from litesmith.optimize._run import Data, Feed, GraphRunner, feeds
-from litesmith.optimize._segments import Walk
+from litesmith.optimize._run import Data, Feed, GraphRunner
+from litesmith.optimize._segments import Walk, affordable_samples, spread_samples
 from litesmith.progress import task
 
 if TYPE_CHECKING:
@@ -55,8 +54,8 @@ def apply(model: Model, quantized: Quantized, _request: Request, data: Data | No
     result = quantized.model
     for signature, subgraph in entry_points(model):
         affordable = affordable_samples(result.subgraphs[subgraph], MEMORY_BUDGET_BYTES)
-        samples = spread(feeds(model, data, signature=signature), min(affordable, _SAMPLES))
-        if samples:
+        samples = spread_samples(model, data, min(affordable, _SAMPLES), signature=signature)
+        if samples:  # those of one entry may not fit another
             result = correct(model, result, samples, subgraph=subgraph)
     return result
 

@@ -27,7 +27,6 @@ Cost: one pass of the float model. It does not change the structure, absorb bias
 
 from __future__ import annotations
 
-import itertools
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, replace
 from typing import TYPE_CHECKING, Any
@@ -36,11 +35,14 @@ import numpy as np
 
 from litesmith.model import ABSENT, Model, Operator, Subgraph, Tensor
 from litesmith.model._expose import expose
+from litesmith.optimize._arithmetic import largest_integer
 from litesmith.optimize._calibrate import MEMORY_BUDGET_BYTES, entry_points, within_budget
 from litesmith.optimize._channel_groups import ChannelGroup, channel_groups
 from litesmith.optimize._ranges import Ranges
 from litesmith.optimize._rules import RULES
-from litesmith.optimize._run import Data, Feed, GraphRunner, feeds
+from litesmith.optimize._run import Data, Feed, GraphRunner
+from litesmith.optimize._scheme import SCHEMES, Scheme, find_scheme
+from litesmith.optimize._segments import spread_samples
 from litesmith.progress import task
 
 if TYPE_CHECKING:
@@ -49,7 +51,7 @@ if TYPE_CHECKING:
 Array = np.ndarray[Any, Any]
 Scales = dict[ChannelGroup, Array]
 STAGE = "model"
-SAMPLES = 128
+_SAMPLES = 128
 _CLEAR = 1.25
 """How far from the cut of RELU6 the samples must leave a channel."""
 _LEAST_PEAK = 1 / 8
@@ -61,13 +63,23 @@ _STILL = 1e-3
 def apply(model: Model, request: Request, ranges: Ranges | None, data: Data | None) -> Model:
     """Return the model with equalized channels; it computes the same."""
     del ranges
+    scheme = find_scheme(request.scheme)
+    if scheme.bits > 8:
+        return model  # nothing is rounded
     for signature, subgraph in entry_points(model):
-        samples = [] if data is None else list(itertools.islice(feeds(model, data, signature=signature), SAMPLES))
-        model = equalize(model, samples, subgraph=subgraph, per_channel=request.per_channel)
+        samples = [] if data is None else spread_samples(model, data, _SAMPLES, signature=signature)
+        model = equalize(model, samples, subgraph=subgraph, scheme=scheme, per_channel=request.per_channel)
     return model
 
 
-def equalize(model: Model, samples: Sequence[Feed], *, subgraph: int = 0, per_channel: bool = True) -> Model:
+def equalize(
+    model: Model,
+    samples: Sequence[Feed],
+    *,
+    subgraph: int = 0,
+    scheme: Scheme = SCHEMES["int8"],
+    per_channel: bool = True,
+) -> Model:
     """Return the model with equalized channels in one subgraph; without samples, by its weights alone."""
     graph = model.subgraphs[subgraph]
     groups = channel_groups(graph)
@@ -75,7 +87,7 @@ def equalize(model: Model, samples: Sequence[Feed], *, subgraph: int = 0, per_ch
         return model
     seen = _observe(model, subgraph, [t for group in groups for t in group.tensors], samples) if samples else {}
     if seen and per_channel:
-        chosen = {group: _by_activations(graph, group, seen) for group in groups}
+        chosen = {group: _by_activations(graph, group, seen, scheme) for group in groups}
         changed = _rescaled(graph, chosen)
     else:
         changed = _by_weights(graph, groups, seen)
@@ -114,7 +126,7 @@ def _observe(model: Model, subgraph: int, tensors: list[int], samples: Sequence[
     return seen
 
 
-def _by_activations(graph: Subgraph, group: ChannelGroup, seen: Mapping[int, _Channels]) -> Array:
+def _by_activations(graph: Subgraph, group: ChannelGroup, seen: Mapping[int, _Channels], scheme: Scheme) -> Array:
     """Return the scale of each channel with which the readers see the least noise."""
     observed = [seen[t] for t in group.tensors if t in seen]
     peak = np.max([o.peak for o in observed], axis=0)
@@ -129,7 +141,7 @@ def _by_activations(graph: Subgraph, group: ChannelGroup, seen: Mapping[int, _Ch
         return _limited(group, 1 / peak, peak, fixed)
     reach = np.max([_relative_columns(columns) for columns in dense], axis=0)
     candidates = [still, *(_limited(group, reach ** (1 - a) / peak**a, peak, fixed) for a in _EXPONENTS)]
-    return min(candidates, key=lambda scales: _noise(dense, scales, peak, power))
+    return min(candidates, key=lambda scales: _noise(dense, scales, peak, power, scheme))
 
 
 def _near_cut(group: ChannelGroup, peak: Array) -> Array:
@@ -162,14 +174,16 @@ def _relative_columns(columns: Array) -> Array:
     return np.maximum(largest, 1e-3)
 
 
-def _noise(readers: Sequence[Array], scales: Array, peak: Array, power: Array) -> float:
-    step = (scales * peak).max() / 255
+def _noise(readers: Sequence[Array], scales: Array, peak: Array, power: Array, scheme: Scheme) -> float:
+    rounded = scheme.is_static or scheme.hybrid
+    step = (scales * peak).max() / (65535 if scheme.domain == "int16" else 255) * rounded
+    limit = largest_integer(scheme.bits)
     total = 0.0
     for columns in readers:
         scaled = columns / scales[:, None, None]
         signal = np.einsum("crk,c->r", columns**2, power) + 1e-30
         of_activation = np.sum(scaled**2, axis=(0, 2)) * step**2
-        steps = np.abs(scaled).max(axis=(0, 2)) / 127
+        steps = np.abs(scaled).max(axis=(0, 2)) / limit
         of_weights = steps**2 * np.sum(scales**2 * power) * columns.shape[2]
         total += float(np.mean((of_activation + of_weights) / signal))
     return total

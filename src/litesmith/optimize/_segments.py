@@ -7,15 +7,18 @@ runs each operator once (or a few times) for each sample, in LiteRT, however man
 
 from __future__ import annotations
 
+import itertools
 from collections.abc import Iterable, Iterator, Sequence
 from dataclasses import replace
 from typing import Any
 
 import numpy as np
 
+from litesmith.data import Dataset
+from litesmith.errors import DataError
 from litesmith.model import ABSENT, BITS, Model, Operator, Subgraph, Tensor
 from litesmith.optimize._rules import CONTROL_FLOW
-from litesmith.optimize._run import Feed, GraphRunner
+from litesmith.optimize._run import Data, Feed, GraphRunner, feeds
 
 Array = np.ndarray[Any, Any]
 _NOT_STORABLE = frozenset({"resource", "string", "variant"})
@@ -114,6 +117,19 @@ class Walk:
             return Model((graph,)), place
         others = self._model.subgraphs
         return Model((*others[: self._subgraph], graph, *others[self._subgraph + 1 :])), place
+
+
+def spread_samples(model: Model, data: Data, count: int, *, signature: int = 0) -> list[Feed]:
+    """Return at most ``count`` samples, from all over the data: it may be sorted. Of an iterator, the first ones."""
+    if isinstance(data, (Dataset, Sequence, np.ndarray)) and len(data) > count:
+        chosen = np.unique(np.linspace(0, len(data) - 1, count).round().astype(int)).tolist()
+        data = data.subset(chosen) if isinstance(data, Dataset) else [data[i] for i in chosen]
+    try:
+        return list(itertools.islice(feeds(model, data, signature=signature), count))
+    except DataError:
+        if signature == 0:
+            raise
+        return []  # made for the first signature, they need not fit another
 
 
 def affordable_samples(graph: Subgraph, budget_bytes: int) -> int:

@@ -1,0 +1,77 @@
+# SPDX-License-Identifier: Apache-2.0
+"""`litesmith quantize` and `litesmith demo`: the files they write and what they say."""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+import numpy as np
+from tests.cli.conftest import Command
+
+from litesmith.model import Model
+from litesmith.optimize import Coverage
+from litesmith.samples import path as sample_path
+from litesmith.samples._demo import Demo
+
+
+def test_int8_with_data(litesmith: Command, tmp_path: Path) -> None:
+    source, data = sample_path(), sample_path("fashion-train.npz")
+    done = litesmith(
+        "quantize",
+        source,
+        "--data",
+        data,
+        "--preprocess",
+        "scale=1/255",
+        "--samples",
+        50,
+        "-o",
+        "q.tflite",
+        "--save-ranges",
+        "r.json",
+    )
+
+    assert done.returncode == 0, done.stderr
+    assert "quantized" in done.stdout
+    assert any(t.dtype == "int8" for t in Model.load(tmp_path / "q.tflite").main.tensors)
+    again = litesmith("quantize", source, "--ranges", "r.json", "-o", "again.tflite", "--json")
+    assert Coverage.from_json(again.stdout).quantized
+
+
+def test_mistakes_are_told(litesmith: Command, tiny: Path, tmp_path: Path) -> None:
+    np.save(tmp_path / "wrong.npy", np.zeros((4, 7, 7, 3), np.float32))
+    cases = {
+        ("--scheme", "int3"): 2,
+        ("--rule", "float:NO_SUCH_KIND", "--scheme", "dynamic"): 1,
+        ("--data", "wrong.npy"): 1,
+        ("--recover", "magic"): 2,
+    }
+    for options, code in cases.items():
+        done = litesmith("quantize", tiny, "-o", "q.tflite", *options)
+        assert done.returncode == code, (options, done.stderr)
+        assert "Traceback" not in done.stderr
+        assert not (tmp_path / "q.tflite").exists()
+
+
+def test_a_quantized_file_is_refused_or_made_float_first(litesmith: Command, tiny: Path, tmp_path: Path) -> None:
+    assert litesmith("quantize", tiny, "--scheme", "float16", "-o", "half.tflite").returncode == 0
+    refused = litesmith("quantize", "half.tflite", "--scheme", "dynamic", "-o", "again.tflite")
+
+    assert refused.returncode == 1
+    assert "--dequantize" in refused.stderr
+    assert (
+        litesmith("quantize", "half.tflite", "--scheme", "dynamic", "--dequantize", "-o", "again.tflite").returncode
+        == 0
+    )
+
+
+def test_the_demo_tells_the_story_and_leaves_a_page(litesmith: Command, tmp_path: Path) -> None:
+    done = litesmith("demo", "--seconds", 0.2)
+    result = Demo.from_json(tmp_path / "litesmith-demo" / "demo.json")
+
+    assert done.returncode == 0, done.stderr
+    assert str((tmp_path / "litesmith-demo" / "index.html").resolve()) in done.stdout.replace("\n", "")
+    int8 = result.candidates[0]
+    assert int8.evaluation.drop is not None
+    assert int8.evaluation.drop.drop < 0.005  # half a point
+    assert "times smaller" in (tmp_path / "litesmith-demo" / "index.html").read_text()
