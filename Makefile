@@ -40,5 +40,5 @@ $(VENV)/base: pyproject.toml constraints.txt
 	touch $@
 
 $(VENV)/test: $(VENV)/base
-	$(PIP) install --quiet --constraint constraints.txt --editable '.[train,test,check]'
+	$(PIP) install --quiet --constraint constraints.txt --editable '.[metrics,train,test,check]'
 	touch $@

@@ -249,3 +249,13 @@ def test_label_offset() -> None:
     model = dense([[0, 0], [1, 0], [0, 1]])
     assert evaluate(model, data).value == 0
     assert evaluate(model, data, label_offset=1).value == 1
+
+
+def test_a_model_that_remembers_takes_one_process(assets: Path) -> None:
+    model = Model.load(assets / "corpus" / "21a7976a_hey_jarvis.tflite")
+    shape = model.main.tensors[model.main.inputs[0]].shape
+    data = Dataset.from_arrays(np.zeros((4, *shape[1:]), np.float32))
+    with pytest.raises(UsageError, match="keeps resource variables .* use processes=1"):
+        evaluate(model, data, metric="mse", reference=model, processes=2)
+    result = evaluate(model, data, metric="mse", reference=model)
+    assert any("depends on their order" in note for note in result.notes)

@@ -3,6 +3,7 @@
 
 from __future__ import annotations
 
+import importlib
 import random
 import struct
 from collections.abc import Callable, Iterator
@@ -328,7 +329,7 @@ def _nasty_option(operator: Operator, _subgraph: Subgraph, chance: random.Random
 def _nasty_custom_options(operator: Operator, _subgraph: Subgraph, chance: random.Random) -> Operator:
     if operator.kind != "CUSTOM" or not operator.custom_options:
         return operator
-    from flatbuffers import flexbuffers
+    flexbuffers = importlib.import_module("flatbuffers.flexbuffers")
 
     try:
         options = decode_flexbuffer(operator.custom_options)

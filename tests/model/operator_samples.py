@@ -3,6 +3,7 @@
 
 from __future__ import annotations
 
+import importlib
 from collections.abc import Iterator
 from dataclasses import dataclass, field, replace
 from typing import Any
@@ -411,7 +412,7 @@ def _calls() -> Iterator[Sample]:
 
 
 def _custom() -> Iterator[Sample]:
-    from flatbuffers import flexbuffers
+    flexbuffers = importlib.import_module("flatbuffers.flexbuffers")
 
     def custom(code: str, inputs: tuple[Any, ...], outputs: tuple[Any, ...], **options: Any) -> Sample:
         return Sample("CUSTOM", inputs, outputs, custom_code=code, custom_options=bytes(flexbuffers.Dumps(options)))

@@ -25,7 +25,7 @@ def _by_litert(tensor: Tensor) -> Array:
     dense = replace(tensor, name="dense", buffer=None, sparsity=None)
     graph = Subgraph("main", (tensor, dense), (Operator("DENSIFY", (0,), (1,)),), (), (1,))
     with Session(Model((graph,)), kernels="builtin") as session:
-        return session.run()["dense"].copy()
+        return np.array(session.run()["dense"])
 
 
 def _encoded(dense: Array, order: tuple[int, ...], sparse: tuple[bool, ...], blocks: dict[int, int]) -> Tensor:
@@ -103,7 +103,7 @@ def test_sparsify_loses_nothing(
     shape = [*sizes]
     if block is not None:
         shape = [sizes[0] * block[0], *sizes[1:-1], sizes[-1] * block[1]]
-    values = np.where(random.random(shape) < density, random.integers(-100, 100, shape), 0).astype(dtype)
+    values: Array = np.where(random.random(shape) < density, random.integers(-100, 100, shape), 0).astype(dtype)
     tensor = constant("w", values)
     sparse = sparsify(tensor, block)
 

@@ -90,6 +90,10 @@ def _quantized(model: Model, index: int, *scales: float, zero: int = 0, axis: in
     return _tensor(model, index, quantization=Quantization(scales, (zero,) * len(scales), axis))
 
 
+def _ints(values: Any) -> np.ndarray[Any, Any]:
+    return np.array(values, np.int32)
+
+
 def _main(model: Model, **changes: Any) -> Model:
     return model.with_main(replace(model.main, **changes))
 
@@ -150,14 +154,14 @@ OPERATORS: list[tuple[str, Callable[[], Model], str]] = [
     ("string", lambda: _tensor(_sample("RELU"), 0, dtype="string"), "input 0 (tensor 0 'x0') is a string, which RELU cannot take"),
     ("integers", lambda: _constant(_sample("RESHAPE"), 1, [4.0, 6.0]), "is float64, but must be integers"),
     ("axis", lambda: _options(_sample("CONCATENATION"), axis=5), "axis 5 is outside a tensor of rank 3"),
-    ("axis", lambda: _constant(_sample("SPLIT"), 0, np.int32([1, 2])), "has shape [2], but must be one value"),
+    ("axis", lambda: _constant(_sample("SPLIT"), 0, _ints([1, 2])), "has shape [2], but must be one value"),
     ("splits", lambda: _options(_sample("SPLIT"), num_splits=3), "its num_splits is 3, but it has 2 outputs"),
-    ("splits", lambda: _constant(_sample("SPLIT_V"), 1, np.int32([-5, 8])), "has sizes [-5, 8], but they must be 0 or more"),
+    ("splits", lambda: _constant(_sample("SPLIT_V"), 1, _ints([-5, 8])), "has sizes [-5, 8], but they must be 0 or more"),
     ("unpack", lambda: _options(_sample("UNPACK"), num=2**31 - 1), "its num is 2147483647, but it has 2 outputs"),
     ("block", lambda: _options(_sample("DEPTH_TO_SPACE"), block_size=0), "do not make blocks of 0"),
-    ("order", lambda: _constant(_sample("TRANSPOSE"), 1, np.int32([2, 0, 0])), "[2, 0, 0] is not an order of the 3 dimensions"),
-    ("padding", lambda: _constant(_sample("PAD"), 1, np.int32([[0, 0], [-1, 2], [0, 1]])), "PAD: padding"),
-    ("elements", lambda: _constant(_sample("RESHAPE"), 1, np.int32([5, 5])), "24 elements and cannot become [5, 5]"),
+    ("order", lambda: _constant(_sample("TRANSPOSE"), 1, _ints([2, 0, 0])), "[2, 0, 0] is not an order of the 3 dimensions"),
+    ("padding", lambda: _constant(_sample("PAD"), 1, _ints([[0, 0], [-1, 2], [0, 1]])), "PAD: padding"),
+    ("elements", lambda: _constant(_sample("RESHAPE"), 1, _ints([5, 5])), "24 elements and cannot become [5, 5]"),
     ("broadcast", lambda: _tensor(_sample("SUB", 3), 1, shape=(2, 3, 5)), "do not broadcast"),
     ("alike", lambda: _tensor(_sample("ATAN2"), 1, shape=(2, 3, 1)), "must be alike"),
     ("scale", lambda: _quantized(_sample("ADD", 1), 2, 1e-9), "are too large for its output scale 1e-09"),
@@ -166,11 +170,11 @@ OPERATORS: list[tuple[str, Callable[[], Model], str]] = [
     ("state", lambda: _tensor(_sample("SVDF"), 4, is_variable=False, buffer=Buffer(bytes(128))), "must be a variable tensor"),
     ("empty", lambda: _tensor(_tensor(_sample("SOFTMAX"), 0, shape=(2, 0)), 1, shape=(2, 0)), "SOFTMAX needs values to compare"),
     ("radius", lambda: _options(_sample("LOCAL_RESPONSE_NORMALIZATION"), radius=-1), "its radius is -1"),
-    ("lengths", lambda: _constant(_sample("REVERSE_SEQUENCE"), 1, np.int32([2, 9])), "has lengths [2, 9], but dimension 1 has 4"),
+    ("lengths", lambda: _constant(_sample("REVERSE_SEQUENCE"), 1, _ints([2, 9])), "has lengths [2, 9], but dimension 1 has 4"),
     ("gather", lambda: _options(_sample("STABLEHLO_GATHER"), collapsed_slice_dims=(0, -1)), "collapsed_slice_dims [0, -1] must rise"),
     ("scatter", lambda: _options(_sample("STABLEHLO_SCATTER"), index_vector_dim=2), "its index_vector_dim is 2"),
     ("window", lambda: _options(_sample("STABLEHLO_REDUCE_WINDOW"), padding=(2**48, 0, 0, 0)), "does not fit into"),
-    ("sparse lookup", lambda: _constant(_sample("EMBEDDING_LOOKUP_SPARSE"), 1, np.int32([[0, 0], [9, 0], [2, 1]])), "outside the sparse shape"),
+    ("sparse lookup", lambda: _constant(_sample("EMBEDDING_LOOKUP_SPARSE"), 1, _ints([[0, 0], [9, 0], [2, 1]])), "outside the sparse shape"),
     ("custom", lambda: _operator(_sample("Mfcc"), custom_options=None), "it has no custom_options, which its kernel reads"),
     ("custom", lambda: _operator(_sample("Mfcc"), custom_options=b"\xff\xff\xff\x27\x02"), "its options cannot be read"),
     ("boxes", lambda: _tensor(_sample("TFLite_Detection_PostProcess"), 0, shape=(1, 8, 4)), "scores [1, 9, 4] do not fit 8 boxes"),
@@ -252,4 +256,4 @@ def test_a_shape_known_only_at_run_time_is_not_held_against_the_file() -> None:
 
     model.verify()
     with Session(model) as session:
-        assert session(np.ones((2, 6), np.float32), np.int32([3, 4]))["z"].shape == (3, 4)
+        assert session(np.ones((2, 6), np.float32), _ints([3, 4]))["z"].shape == (3, 4)

@@ -8,12 +8,17 @@ from typing import Any
 
 import numpy as np
 import pytest
+from hypothesis import HealthCheck, settings
 
 from litesmith.model import Builder, Model
 from litesmith.optimize._run import GraphRunner
 
 Array = np.ndarray[Any, Any]
 KERNELS = ("builtin", "delegate")
+
+# A busy machine is no failure of a property.
+settings.register_profile("patient", deadline=None, suppress_health_check=[HealthCheck.too_slow])
+settings.load_profile("patient")
 
 
 def run(model: Model, samples: Sequence[Any], *, kernels: str = "delegate") -> list[list[Array]]:

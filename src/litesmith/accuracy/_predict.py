@@ -59,9 +59,7 @@ class Candidate:
     threads: int
 
     @classmethod
-    def of(
-        cls, model: Any, *, signature: str | None = None, kernels: str = "delegate", threads: int = 1
-    ) -> Candidate:
+    def of(cls, model: Any, *, signature: str | None = None, kernels: str = "delegate", threads: int = 1) -> Candidate:
         """Read and verify a model given as a path, bytes or Model."""
         source = ModelSource.of(model, verify=True)
         read = model if isinstance(model, Model) else None

@@ -106,7 +106,10 @@ def _vulkan_drivers() -> list[str]:
 
 
 def _extras() -> list[Finding]:
-    extras = {"train": ("torch", "training and retraining, checkpoints for the zoo")}
+    extras = {
+        "metrics": ("scikit-learn", "AUC, F1, mAP and word error rate"),
+        "train": ("torch", "learned rounding, checkpoints for the zoo"),
+    }
     return [
         Finding(
             "extras",

@@ -47,7 +47,7 @@ def profiling_proto(profile: Profile) -> bytes:
         times.avg, times.count = round(operator.mean_us), profile.runs
         times.sum = round(operator.mean_us * profile.runs)
         times.min, times.max = round(operator.min_us), round(operator.max_us)
-        times.stddev, times.variance = round(operator.deviation_us), round(operator.deviation_us**2)
+        times.stddev, times.variance = operator.deviation_us, operator.deviation_us**2
     serialized: bytes = message.SerializeToString()
     return serialized
 

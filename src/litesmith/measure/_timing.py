@@ -31,12 +31,12 @@ class Timed:
     samples_ms: list[float] = field(default_factory=list)
 
 
-def warm_up(subject: Timed) -> None:
+def warm_up(subject: Timed, *, limit_s: float = WARM_LIMIT_S) -> None:
     """Run until two windows in a row agree, or the limit is reached; keeps the time of the first run of all."""
     subject.first_ms = _time_ms(subject)
     subject.warmup_runs = 1
     previous, start = 0.0, time.perf_counter()
-    while time.perf_counter() - start < WARM_LIMIT_S:
+    while time.perf_counter() - start < limit_s:
         window: list[float] = []
         window_start = time.perf_counter()
         while len(window) < 2 or time.perf_counter() - window_start < WARM_WINDOW_S:
@@ -57,7 +57,7 @@ def measure(subjects: Sequence[Timed], *, runs: int | None, seconds: float, desc
     """
     with task("Warming up", total=len(subjects)) as advance:
         for subject in subjects:
-            warm_up(subject)
+            warm_up(subject, limit_s=min(WARM_LIMIT_S, seconds))  # never longer than what is measured
             advance(1)
     rounds = max(FEWEST_ROUNDS, round(seconds / ROUND_S))
     try:

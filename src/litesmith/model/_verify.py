@@ -75,7 +75,11 @@ def _external_buffers_have_groups(model: Model) -> None:
             raise ModelError(f"external buffer {record.id} is in group {record.group}, but there are {groups} groups")
 
 
-_MODEL_RULES: tuple[Callable[[Model], None], ...] = (_has_a_subgraph, _metadata_has_names, _external_buffers_have_groups)
+_MODEL_RULES: tuple[Callable[[Model], None], ...] = (
+    _has_a_subgraph,
+    _metadata_has_names,
+    _external_buffers_have_groups,
+)
 
 
 def _named(subgraph: Subgraph, operator_index: int) -> str:

@@ -113,8 +113,8 @@ _CONVERTED: dict[str, dict[str, tuple[str, ...]]] = {
     "BATCH_MATMUL": {"int8": ("int32",)},
     "CAST": _ANY,
     "DEQUANTIZE": {"float32": ("float16",)},
-    "EMBEDDING_LOOKUP": {dtype: ("float32",) for dtype in ("int8", "uint8", "int4", "int2")},
-    "FULLY_CONNECTED": {dtype: _INTEGERS for dtype in _INTEGERS},
-    "QUANTIZE": {dtype: (*_INTEGERS, "int4") for dtype in ("float32", *_INTEGERS)},
+    "EMBEDDING_LOOKUP": dict.fromkeys(("int8", "uint8", "int4", "int2"), ("float32",)),
+    "FULLY_CONNECTED": dict.fromkeys(_INTEGERS, _INTEGERS),
+    "QUANTIZE": dict.fromkeys(("float32", *_INTEGERS), (*_INTEGERS, "int4")),
     "SOFTMAX": {"int8": ("int16",), "uint8": ("int16",)},
 }

@@ -26,6 +26,9 @@ if TYPE_CHECKING:
 
 Array = np.ndarray[Any, Any]
 MAX_COLUMNS = 20_000
+_MOST_ELEMENTS = {"DEPTHWISE_CONV_2D": 16 << 20}
+"""Of all columns of a layer; each channel of a depthwise layer has columns of its own, and few weights to decide."""
+_MOST_DENSE = 48 << 20
 _KINDS = ("CONV_2D", "DEPTHWISE_CONV_2D", "FULLY_CONNECTED")
 
 
@@ -131,7 +134,8 @@ def _layer(walk: Walk, subgraph: int, piece: range, index: int, scheme: Scheme, 
     kept = walk.values(op.inputs[0])
     arrays = kept if kept is not None else (views[0] for views in walk.run(piece, [op.inputs[0]], keep=False))
     random = np.random.default_rng(index)
-    share = max(MAX_COLUMNS // samples, 1)
+    most = _MOST_ELEMENTS.get(op.kind, _MOST_DENSE) // max(int(np.prod(weight.shape[1:])), 1)
+    share = max(min(MAX_COLUMNS, most) // samples, 1)
     columns = np.concatenate([_columns(op, weight.shape, values, share, random) for values in arrays])
     values = np.asarray(weight.array(), np.float64)
     if op.kind == "DEPTHWISE_CONV_2D":
@@ -167,5 +171,6 @@ def _columns(op: Operator, shape: tuple[int, ...], values: Array, count: int, ra
     ]
     stacked = np.stack(taps, axis=1).astype(np.float32)  # position, tap, channel
     if op.kind == "DEPTHWISE_CONV_2D":
-        return np.repeat(stacked, shape[3] // stacked.shape[2], axis=2)
+        multiplier = shape[3] // stacked.shape[2]
+        return stacked if multiplier == 1 else np.repeat(stacked, multiplier, axis=2)
     return stacked.reshape(len(stacked), -1)

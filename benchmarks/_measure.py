@@ -1,0 +1,19 @@
+# SPDX-License-Identifier: Apache-2.0
+"""Where the measure benchmarks leave their results: `results/NAME.json`, with the facts of the machine."""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Mapping
+from pathlib import Path
+
+from litesmith.measure import machine_facts
+from litesmith.result import encode_fields
+
+RESULTS = Path(__file__).parent / "results"
+
+
+def write_result(name: str, document: Mapping[str, object]) -> None:
+    RESULTS.mkdir(exist_ok=True)
+    text = json.dumps({"machine": encode_fields(machine_facts()), **document}, indent=2, ensure_ascii=False)
+    (RESULTS / f"{name}.json").write_text(text + "\n", encoding="utf-8")

@@ -1,0 +1,72 @@
+# SPDX-License-Identifier: Apache-2.0
+"""What a set of timings says."""
+
+from __future__ import annotations
+
+import numpy as np
+import pytest
+
+from litesmith.measure import summarize
+from litesmith.measure._statistics import compare_medians
+
+
+def test_the_summary_is_that_of_numpy() -> None:
+    values = np.random.default_rng(0).lognormal(size=400)
+
+    summary = summarize(values)
+
+    assert summary.count == 400
+    assert summary.median == pytest.approx(np.median(values))
+    assert [summary.p90, summary.p95, summary.p99] == pytest.approx(np.quantile(values, [0.9, 0.95, 0.99]).tolist())
+    assert summary.deviation == pytest.approx(values.std(ddof=1))
+    assert summary.minimum <= summary.low <= summary.median <= summary.high
+
+
+def test_one_sample_is_enough_for_a_summary() -> None:
+    summary = summarize([2.0])
+
+    assert (summary.median, summary.low, summary.high, summary.deviation) == (2.0, 2.0, 2.0, 0.0)
+    assert summary.uncertainty == 0
+
+
+def test_the_interval_covers_the_true_median_about_as_often_as_it_says() -> None:
+    random = np.random.default_rng(1)
+    hits = 0
+    for seed in range(100):
+        summary = summarize(random.exponential(size=200), seed=seed)
+        hits += summary.low <= np.log(2) <= summary.high
+
+    assert 85 <= hits <= 100
+
+
+@pytest.mark.parametrize("paired", [True, False])
+def test_a_real_difference_is_found_and_a_false_one_is_not(paired: bool) -> None:
+    random = np.random.default_rng(2)
+    base, same, slower = (random.normal(1.0, 0.02, 400) for _ in range(3))
+
+    nothing = compare_medians(base, same, paired=paired)
+    effect = compare_medians(base, slower * 1.1, paired=paired)
+
+    assert nothing.low < 1 < nothing.high
+    assert nothing.p_value > 0.05
+    assert effect.low < 1.1 < effect.high
+    assert effect.low > 1
+    assert effect.p_value < 0.001
+
+
+def test_pairing_takes_out_the_drift_that_hits_both() -> None:
+    random = np.random.default_rng(3)
+    drift = np.linspace(1, 2, 400)
+    first, second = (drift * random.normal(1, 0.01, 400) for _ in range(2))
+
+    together = compare_medians(first, 1.02 * second, paired=True)
+    apart = compare_medians(first, 1.02 * second, paired=False)
+
+    assert together.low > 1
+    assert apart.low < 1 < apart.high
+
+
+def test_equal_timings_are_no_difference() -> None:
+    values = np.ones(30)
+
+    assert compare_medians(values, values, paired=True).p_value == 1
