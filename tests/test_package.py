@@ -69,7 +69,7 @@ def test_the_public_names_exist() -> None:
 
 
 def test_every_folder_has_the_names_it_shows() -> None:
-    for folder in ORDER:
+    for folder in (f for f in ORDER if (SOURCE / f / "__init__.py").exists()):
         module = importlib.import_module(f"litesmith.{folder}")
         for name in getattr(module, "__all__", []):
             assert hasattr(module, name), f"{folder}.{name}"

@@ -17,7 +17,19 @@ if TYPE_CHECKING:
     from litesmith.accuracy import diagnose, evaluate
     from litesmith.data import Dataset
     from litesmith.errors import LitesmithError
-    from litesmith.measure import bench, compare, doctor, profile, span, threads, trace
+    from litesmith.measure import (
+        app,
+        audit_copies,
+        bench,
+        compare,
+        copies,
+        doctor,
+        profile,
+        span,
+        threads,
+        trace,
+        tracing,
+    )
     from litesmith.model import Model
     from litesmith.optimize import Recipe, calibrate, dequantize, quantize
     from litesmith.result import Result
@@ -25,9 +37,12 @@ if TYPE_CHECKING:
     from litesmith.samples._demo import demo
 
 _HOMES = {
+    "app": "litesmith.measure",
+    "audit_copies": "litesmith.measure",
     "bench": "litesmith.measure",
     "calibrate": "litesmith.optimize",
     "compare": "litesmith.measure",
+    "copies": "litesmith.measure",
     "Dataset": "litesmith.data",
     "demo": "litesmith.samples._demo",
     "dequantize": "litesmith.optimize",
@@ -47,6 +62,7 @@ _HOMES = {
     "span": "litesmith.measure",
     "threads": "litesmith.measure",
     "trace": "litesmith.measure",
+    "tracing": "litesmith.measure",
     "zoo": "",
 }
 
@@ -57,9 +73,12 @@ __all__ = [
     "Recipe",
     "Result",
     "Session",
+    "app",
+    "audit_copies",
     "bench",
     "calibrate",
     "compare",
+    "copies",
     "demo",
     "dequantize",
     "diagnose",
@@ -73,6 +92,7 @@ __all__ = [
     "span",
     "threads",
     "trace",
+    "tracing",
     "zoo",
 ]
 

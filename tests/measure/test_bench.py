@@ -12,7 +12,7 @@ import numpy as np
 import pytest
 
 from litesmith.data import Dataset
-from litesmith.errors import DataError, LitesmithError, ModelError, SessionError, UsageError
+from litesmith.errors import DataError, ModelError, SessionError, UsageError
 from litesmith.measure import Bench, _timing, bench
 from litesmith.measure._timing import Timed, measure, warm_up
 from litesmith.model import Builder, Model
@@ -80,7 +80,7 @@ def test_inputs_that_do_not_fit_are_told(tiny: Path, arrays: dict[str, np.ndarra
 
 
 def test_inputs_of_a_shape_that_the_model_refuses_are_told(tiny: Path) -> None:
-    with pytest.raises(LitesmithError, match="image"):
+    with pytest.raises(DataError, match="image"):
         bench(tiny, data={"image": np.zeros((1, 32, 32, 4), np.float32)}, runs=10, seconds=0.1)
 
 

@@ -103,13 +103,13 @@ def test_what_falls_out_of_the_fast_path_is_told_with_the_remedy() -> None:
 
     assert {o.delegate for o in result.operators} == {"built-in"}
     (oddity,) = [o for o in result.oddities if "int16" in o.what]
-    assert oddity.share > 0.5
+    assert oddity.operators
     assert oddity.remedy
 
 
 def test_pruned_weights_on_dense_kernels_are_told() -> None:
     b = Builder()
-    x = b.input("x", (1, 16, 16, 32))
+    x = b.input("x", (1, 96, 96, 32))
     weight = np.random.default_rng(0).standard_normal((64, 1, 1, 32)).astype(np.float32)
     weight[np.random.default_rng(1).random(weight.shape) < 0.9] = 0
     y = b.op("CONV_2D", x, weight, np.zeros(64, np.float32), stride_w=1, stride_h=1)
@@ -150,7 +150,7 @@ def test_the_formats_of_other_tools(tiny: Path, tmp_path: Path) -> None:
 
     result = profile(tiny, runs=5)
     write_csv(result, tmp_path / "p.csv")
-    rows = list(csv.DictReader((tmp_path / "p.csv").open()))
+    rows = list(csv.DictReader((tmp_path / "p.csv").read_text().splitlines()))
     nodes = json.loads(model_explorer_node_data(result))
     message = profiling_info_pb2.BenchmarkProfilingData()
     message.ParseFromString(profiling_proto(result))

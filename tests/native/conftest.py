@@ -5,6 +5,7 @@ from __future__ import annotations
 
 import ctypes
 import fcntl
+import hashlib
 import json
 import os
 import shutil
@@ -27,7 +28,8 @@ def build_native(name: str = "host", *options: str, target: str = "all") -> Path
     """Configure and build into a folder that later sessions reuse; returns the folder of the results."""
     if shutil.which("cmake") is None:
         pytest.skip("cmake is not installed")
-    folder = Path(tempfile.gettempdir()) / f"litesmith-native-{os.getuid()}-{name}"
+    checkout = hashlib.blake2b(str(REPOSITORY).encode(), digest_size=4).hexdigest()  # CMake remembers its source
+    folder = Path(tempfile.gettempdir()) / f"litesmith-native-{os.getuid()}-{checkout}-{name}"
     folder.mkdir(exist_ok=True)
     configure = ["cmake", "-S", str(REPOSITORY), "-B", str(folder), "-DLITESMITH_BUILD_TESTS=ON", *options]
     with (folder / "lock").open("w") as lock:  # parallel test workers build once

@@ -19,6 +19,8 @@ VERBS = (
     "profile",
     "trace",
     "threads",
+    "copies",
+    "app",
     "compare",
     "quantize",
     "evaluate",

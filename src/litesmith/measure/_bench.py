@@ -14,7 +14,7 @@ from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
-from litesmith.errors import DataError, MeasureError, UsageError
+from litesmith.errors import DataError, MeasureError, SessionError, UsageError
 from litesmith.measure._machine import MachineFacts, machine_facts
 from litesmith.measure._memory import MemoryUse, memory_use
 from litesmith.measure._statistics import Summary, summarize
@@ -229,13 +229,25 @@ def _check_fit(session: Session, arrays: Mapping[str, Array]) -> None:
         raise DataError(f"the model has no input {unknown[0]!r}; it has: {', '.join(session.inputs)}")
 
 
+def _resize(session: Session, shapes: Mapping[str, tuple[int, ...]]) -> None:
+    try:
+        session.resize(shapes)
+    except SessionError as error:
+        wanted = ", ".join(f"{name!r} {session.inputs[name].shape}, not {shape}" for name, shape in shapes.items())
+        raise DataError(f"the samples do not fit the model, which takes {wanted}: {error}") from error
+
+
 def _subject(name: str, session: Session, feeds: list[Mapping[str, Array]]) -> Timed:
     """Return what is timed: one run on inputs that are already in place; the next sample is put there off the clock."""
     following = itertools.cycle(feeds)
 
     def feed() -> None:
         sample = next(following)
-        session.resize({name: a.shape for name, a in sample.items() if a.shape != session.inputs[name].shape})
+        wanted = {n: a.shape for n, a in sample.items() if n in session.inputs and a.shape != session.inputs[n].shape}
+        try:
+            session.resize(wanted)
+        except SessionError as error:
+            raise MeasureError(f"the model does not take inputs of the shapes {wanted}: {error}") from error
         for name, values in sample.items():
             np.copyto(session.inputs[name], values)
 

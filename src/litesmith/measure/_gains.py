@@ -38,7 +38,7 @@ class Gain:
 
 def find_gains(model: Model, work: Sequence[Work], latency_us: float, roof: Roofline) -> tuple[Gain, ...]:
     """Return for the hottest operators what could be gained, the most first; each operator once, by its best way."""
-    hottest = sorted(work, key=lambda w: -w.mean_us)[:HOTTEST]
+    hottest = sorted((w for w in work if w.mean_us > 0), key=lambda w: -w.mean_us)[:HOTTEST]
     found = []
     for w in hottest:
         options = [*_faster_kernel(model, w, roof), *_int8(model, w, roof), *_without(model, w)]
@@ -60,7 +60,7 @@ def _best_us(w: Work, moved_bytes: float, peak: float, roof: Roofline) -> float:
 
 def _faster_kernel(model: Model, w: Work, roof: Roofline) -> list[tuple[float, str]]:
     """As good as the best kernel here, in the same numbers."""
-    if not w.macs:
+    if not w.macs or not w.mean_us:  # the profiler counts whole microseconds
         return []
     dtype = activation_dtype(model, w.index)
     best = _best_us(w, w.bytes_moved, roof.peak(dtype), roof)

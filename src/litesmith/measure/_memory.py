@@ -66,7 +66,7 @@ def _main(path: str, threads: str, kernels: str) -> None:
         session.run(random_inputs(session))
         session.run()
         after = resident_bytes()
-    print(json.dumps(asdict(MemoryUse(peak_bytes(), after, after - before))))
+    print(json.dumps(asdict(MemoryUse(max(peak_bytes(), after), after, after - before))))
 
 
 if __name__ == "__main__":

@@ -34,8 +34,8 @@ def numpy_dtype(dtype: str) -> np.dtype[Any]:
     """Return the NumPy type that carries elements of ``dtype`` in memory.
 
     Example:
-        >>> numpy_dtype("float16"), numpy_dtype("int4")
-        (dtype('float16'), dtype('int8'))
+        >>> numpy_dtype("float16").name, numpy_dtype("int4").name
+        ('float16', 'int8')
     """
     if dtype == "string":
         return np.dtype(object)

@@ -8,7 +8,7 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, replace
 from typing import Any
 
-from litesmith.errors import OptimizeError, UsageError
+from litesmith.errors import OptimizeError, SessionError, UsageError
 from litesmith.model import Buffer, Model, Operator, Signature
 from litesmith.optimize._calibrate import DEFAULT_METHOD, calibrate, entry_points
 from litesmith.optimize._check import Failure, first_failure
@@ -124,9 +124,24 @@ def quantize(
     Raises:
         OptimizeError: the model is quantized already, a rule matches nothing, or ``strict`` is not met.
     """
-    if recover is None:
-        calibrated = data is not None and ranges is None
-        recover = DEFAULT_RECOVERY if calibrated and scheme in ("int8", "int8w4") else ()
+    if recover is None and data is not None and ranges is None and scheme in ("int8", "int8w4"):
+        return _with_default_recovery(
+            model,
+            check=check,
+            scheme=scheme,
+            data=data,
+            rules=rules,
+            io=io,
+            per_channel=per_channel,
+            method=method,
+            samples=samples,
+            weight_ranges=weight_ranges,
+            head=head,
+            min_weight_elements=min_weight_elements,
+            weights=weights,
+            strict=strict,
+            allow_unused_rules=allow_unused_rules,
+        )
     request = _request(
         scheme,
         rules,
@@ -138,7 +153,7 @@ def quantize(
         head,
         strict,
         min_weight_elements,
-        recover,
+        recover or (),
         weights,
     )
     refuse_quantized(model)
@@ -156,6 +171,23 @@ def quantize(
     for apply in _passes(request, "result"):
         result = replace(result, model=apply(source, result, request, data))
     return result
+
+
+def _with_default_recovery(model: Model, *, check: bool, **options: Any) -> Quantized:
+    """Quantize with the default passes; where LiteRT does not run what they make of a model, without, and say so."""
+    refuse_quantized(model)
+    entries = [subgraph for _, subgraph in entry_points(model)]
+    try:
+        result = quantize(model, recover=DEFAULT_RECOVERY, check=check, **options)
+        failure = first_failure(result.model, entries) if check else None
+        reason = "" if failure is None else failure.message
+    except SessionError as error:
+        result, reason = None, str(error)
+    if result is not None and (not reason or first_failure(model, entries) is not None):
+        return result
+    plain = quantize(model, recover=(), check=check, **options)
+    note = f"without recovery of accuracy, as LiteRT does not run the recovered model: {reason}"
+    return replace(plain, coverage=replace(plain.coverage, notes=(*plain.coverage.notes, note)))
 
 
 def _request(

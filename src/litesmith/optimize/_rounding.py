@@ -41,9 +41,11 @@ _SAMPLES = 64
 _WORST = 8
 _STEPS = 500
 _BATCH = 1024
-_RATE = 1e-2
+_RATE = 3e-2
 _WARM_UP = 0.2
-_COMMITMENT = 0.1
+_COMMITMENT = 2.0
+_OPEN = 0.3
+"""How far from the first guess a weight starts."""
 _HELD_OUT = 0.2
 _STRETCH = 1.2
 _ACTIVATIONS = {"NONE": (-np.inf, np.inf), "RELU": (0.0, np.inf), "RELU6": (0.0, 6.0), "RELU_N1_TO_1": (-1.0, 1.0)}
@@ -86,22 +88,22 @@ def learn(layer: LayerInputs, scales: Array, *, steps: int = _STEPS) -> WeightOv
     return WeightOverride(layer.stored(rounded).astype(np.int8), scales)
 
 
-def _learned(layer: LayerInputs, scales: Array, seen: Array, limit: int, steps: int) -> Array:
+def _learned(layer: LayerInputs, scales: Array, first_guess: Array, seen: Array, limit: int, steps: int) -> Array:
     torch = _torch()
     random = np.random.default_rng(1)
     real = torch.tensor(layer.values / scales.reshape(-1, 1), dtype=torch.float32)
     size = torch.tensor(scales.reshape(-1, 1), dtype=torch.float32)
-    floor = torch.floor(real)
-    start = (real - floor).clamp(0.01, 0.99)
+    first = torch.tensor(first_guess, dtype=torch.float32)
+    floor = torch.minimum(torch.maximum(torch.floor(real), first - 1), first)
+    start = torch.where(first > floor, 1 - _OPEN, _OPEN)
     variable = torch.logit((start + (_STRETCH - 1) / 2) / _STRETCH).requires_grad_()
     optimizer = torch.optim.Adam([variable], lr=_RATE)
     bias = torch.tensor(_bias(layer), dtype=torch.float32)
-    near = torch.clamp(torch.round(real), -limit, limit)
-    for step in range(steps):
+    for step in range(steps if float(torch.abs(real - first).max()) > 0 else 0):
         picked = seen[random.integers(0, len(seen), min(_BATCH, len(seen)))]
         columns = torch.from_numpy(layer.columns[picked])
         wanted = _outputs(torch, layer, columns, real * size, bias)
-        usual = torch.mean((_outputs(torch, layer, columns, near * size, bias) - wanted) ** 2)
+        usual = torch.mean((_outputs(torch, layer, columns, first * size, bias) - wanted) ** 2)
         up = torch.clamp(_STRETCH * torch.sigmoid(variable) - (_STRETCH - 1) / 2, 0, 1)
         got = _outputs(torch, layer, columns, torch.clamp(floor + up, -limit, limit) * size, bias)
         loss = torch.mean((got - wanted) ** 2) / (usual + 1e-12)
