@@ -40,7 +40,7 @@ def command(
         list[str] | None, typer.Option(help="Another scheme for some operators, 'float:SOFTMAX'. Again for more.")
     ] = None,
     recover: Annotated[
-        list[str] | None, typer.Option(help="A recovery pass: equalize, bias, gptq, rounding; 'none' for none.")
+        list[str] | None, typer.Option(help="A recovery pass: equalize, bias; 'none' for none.")
     ] = None,
     io: Annotated[str, typer.Option(help="Type of inputs and outputs: float, int8 or int16.")] = "float",
     per_channel: Annotated[bool, typer.Option(help="A scale for each output channel of the weights.")] = True,

@@ -108,7 +108,7 @@ def _vulkan_drivers() -> list[str]:
 def _extras() -> list[Finding]:
     extras = {
         "metrics": ("scikit-learn", "AUC, F1, mAP and word error rate"),
-        "train": ("torch", "learned rounding, checkpoints for the zoo"),
+        "train": ("torch", "checkpoints for the zoo"),
     }
     return [
         Finding(

@@ -31,8 +31,6 @@ from litesmith.optimize._weights import Overrides
 RECOVERY_MODULES = {
     "equalize": "litesmith.optimize._equalize",
     "bias": "litesmith.optimize._bias",
-    "gptq": "litesmith.optimize._gptq",
-    "rounding": "litesmith.optimize._rounding",
 }
 """Accuracy recovery passes by name; see ``quantize`` for what each module must offer."""
 DEFAULT_RECOVERY = ("equalize", "bias")
