@@ -79,11 +79,6 @@ def test_inputs_that_do_not_fit_are_told(tiny: Path, arrays: dict[str, np.ndarra
         bench(tiny, data=arrays, runs=10, seconds=0.1)
 
 
-def test_inputs_of_a_shape_that_the_model_refuses_are_told(tiny: Path) -> None:
-    with pytest.raises(DataError, match="image"):
-        bench(tiny, data={"image": np.zeros((1, 32, 32, 4), np.float32)}, runs=10, seconds=0.1)
-
-
 @pytest.mark.parametrize("options", [{"runs": 0}, {"seconds": 0}, {"seconds": -1.0}])
 def test_counts_that_make_no_sense_are_refused(tiny: Path, options: dict[str, float]) -> None:
     with pytest.raises(UsageError):

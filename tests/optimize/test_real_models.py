@@ -136,7 +136,7 @@ def test_accuracy_is_kept(assets: Path, name: str) -> None:
     base = _accuracy(model, samples, labels, "delegate")
 
     for kernels in KERNELS:
-        small = quantize(model, data=list(calibration)).model
+        small = quantize(model, data=list(calibration), recover=()).model
         assert _accuracy(small, samples, labels, kernels) >= base - 1.0
     wide = quantize(model, scheme="int16x8", data=list(calibration)).model
     few = samples[:250], labels[:250]

@@ -8,12 +8,13 @@ Rounded weights and clipped activations shift the mean of a channel, and the shi
 
 where the means run over samples and positions, a is the share of outputs that the activation does not cut (the
 derivative of E[ŷ] by b), d is the mean error of the channel and s the standard error of it over the samples: what few
-samples cannot tell from chance is left alone. Each layer is measured again and corrected again.
+samples cannot tell from chance is left alone. Each layer is then measured again, and a channel whose mean error did not
+shrink keeps its old bias.
 
 The idea is Nagel et al., arXiv:1906.04721 §4.2 ("empirical bias correction"), and the order of NNCF's full correction.
 All means are of the integer kernels in LiteRT, not of a simulation.
 
-Cost: one pass of the float model and ``_ROUNDS`` + 1 of the quantized one over at most ``_SAMPLES`` samples.
+Cost: one pass of the float model and ``_ROUNDS`` + 2 of the quantized one over at most ``_SAMPLES`` samples.
 Scope: convolutions, transposed ones and fully connected layers with a constant bias; float biases beside integer
 weights too. It does not change weights, scales, or layers inside control flow; what has no error it leaves alone.
 """
