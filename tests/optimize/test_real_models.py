@@ -140,7 +140,7 @@ def test_accuracy_is_kept(assets: Path, name: str) -> None:
         assert _accuracy(small, samples, labels, kernels) >= base - 1.0
     wide = quantize(model, scheme="int16x8", data=list(calibration)).model
     few = samples[:250], labels[:250]
-    assert _accuracy(wide, *few, "builtin") >= _accuracy(model, *few, "delegate") - 0.5
+    assert _accuracy(wide, *few, "builtin") >= _accuracy(model, *few, "delegate") - 1.0  # two of 250 samples
 
 
 def test_mobilenet_v2_agrees_with_float(assets: Path) -> None:
