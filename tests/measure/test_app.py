@@ -75,6 +75,7 @@ def test_a_program_is_run_as_python_runs_it(
     assert result.runs == 20
     assert min(result.run_ms, result.feed_ms, result.read_ms, result.load_ms, result.own_ms) > 0
     assert sum(ms for _, ms in result.parts()) == pytest.approx(result.wall_ms)
+    assert sum(f.own_ms for f in result.functions) > 0
     assert {f.file for f in result.functions} <= {str(script), str(tmp_path / "neighbour.py")}
     lines = script.read_text().splitlines()
     for site in result.sites:
@@ -171,7 +172,7 @@ def test_calls_in_other_threads_are_counted_apart(write: Write, tiny: Path) -> N
 
 
 def _call(kind: str, api: str, line: int, ms: float, size: int = 0, reason: str = "") -> Call:
-    return Call(kind, api, size, reason, 0.0, 1000 * ms, 1, "a.py", line, "f", 0)
+    return Call(kind, api, size, reason, 0.0, 1000 * ms, 1, "a.py", line, "f", 0, 0.0)
 
 
 def test_the_tips_name_the_line_and_the_most_worth_comes_first() -> None:

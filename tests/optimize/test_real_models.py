@@ -146,7 +146,7 @@ def test_accuracy_is_kept(assets: Path, name: str) -> None:
 def test_mobilenet_v2_agrees_with_float(assets: Path) -> None:
     from PIL import Image
 
-    mean, deviation = np.float32([123.675, 116.28, 103.53]), np.float32([58.395, 57.12, 57.375])
+    mean, deviation = np.array([123.675, 116.28, 103.53], np.float32), np.array([58.395, 57.12, 57.375], np.float32)
     paths = sorted((assets / "vision" / "photos").glob("*.jpg"))[:160]
     photos = [((np.asarray(Image.open(p), np.float32) - mean) / deviation)[None] for p in paths]
     calibration, rest = photos[::4], [photo for i, photo in enumerate(photos) if i % 4]

@@ -9,7 +9,6 @@ import linecache
 import os
 import sys
 import threading
-import time
 import traceback
 import types
 from collections.abc import Iterator, Sequence
@@ -23,7 +22,7 @@ from litesmith.measure._audit import Copy, group_copies
 from litesmith.measure._calls import FEED, LOAD, READ, RUN, Call, watch_calls
 from litesmith.measure._machine import MachineFacts, machine_facts
 from litesmith.measure._perfetto import TraceWriter
-from litesmith.measure._sampling import Sample, sample_calls
+from litesmith.measure._sampling import Sample, Samples, sample_calls
 from litesmith.measure._spans import Span, collect_spans
 from litesmith.measure._trace import Counters, open_trace, write_counters, write_spans
 from litesmith.result import Result
@@ -63,7 +62,8 @@ class App(Result, kind="app", schema=1):
 
     script: str
     arguments: tuple[str, ...]
-    wall_ms: float
+    wall_ms: float  # without what it took to watch the calls
+    watching_ms: float
     run_ms: float
     feed_ms: float
     read_ms: float
@@ -121,17 +121,16 @@ def app(script: str | Path, args: Sequence[str] = (), *, trace: str | Path | Non
     if not path.is_file():
         raise UsageError(f"there is no program {path}")
     counters = Counters()
-    clock = time.monotonic_ns
-    start = clock()
-    with collect_spans() as spans, watch_calls(counters.sample) as calls, _as_main(path, args) as main:
-        start = clock()  # what was imported to watch is not the program's
-        with sample_calls(__file__) as samples:
-            exit_code, error = _run(path, main)
-        end = clock()
-    start_us, end_us = start / 1000, end / 1000
+    with (
+        collect_spans() as spans,
+        watch_calls(counters.sample) as calls,
+        _as_main(path, args) as main,
+        sample_calls(__file__) as samples,
+    ):
+        exit_code, error = _run(path, main)
     if trace is not None:
-        _write_trace(trace, path, (start_us, end_us), calls, samples.samples, spans, counters)
-    return _result(path, args, (end_us - start_us) / 1000, calls, samples.samples, trace, exit_code, error)
+        _write_trace(trace, path, calls, samples, spans, counters)
+    return _result(path, args, calls, samples, trace, exit_code, error)
 
 
 @contextlib.contextmanager
@@ -170,14 +169,15 @@ def _run(path: Path, main: types.ModuleType) -> tuple[int, str]:
 def _result(
     path: Path,
     args: Sequence[str],
-    wall_ms: float,
     calls: Sequence[Call],
-    samples: Sequence[Sample],
+    samples: Samples,
     trace: str | Path | None,
     exit_code: int,
     error: str,
 ) -> App:
     here = threading.get_ident()
+    watching_ms = sum(call.overhead_us for call in calls if call.thread == here) / 1000
+    wall_ms = (samples.end_us - samples.start_us) / 1000 - watching_ms
     times = dict.fromkeys((LOAD, FEED, RUN, READ), 0.0)
     elsewhere = 0.0
     for call in calls:
@@ -185,12 +185,13 @@ def _result(
             times[call.kind] += call.duration_us / 1000
         else:
             elsewhere += call.duration_us / 1000
-    functions, sites, copies = _functions(samples, wall_ms), _sites(calls), group_copies(calls)
+    functions, sites, copies = _functions(samples.samples, wall_ms), _sites(calls), group_copies(calls)
     hot = [(f.function, f.file, f.line, f.share) for f in functions]
     return App(
         script=str(path),
         arguments=tuple(args),
         wall_ms=wall_ms,
+        watching_ms=watching_ms,
         run_ms=times[RUN],
         feed_ms=times[FEED],
         read_ms=times[READ],
@@ -236,17 +237,15 @@ def _sites(calls: Sequence[Call]) -> tuple[CallSite, ...]:
 def _write_trace(
     path: str | Path,
     script: Path,
-    window_us: tuple[float, float],
     calls: Sequence[Call],
-    samples: Sequence[Sample],
+    samples: Samples,
     spans: Sequence[Span],
     counters: Counters,
 ) -> None:
     with open_trace(path, f"litesmith: {script.name}") as writer:
-        begin, end = window_us
-        here = Span(script.name, begin, end, threading.get_ident())
+        here = Span(script.name, samples.start_us, samples.end_us, threading.get_ident())
         write_spans(writer, [here, *spans])
-        _write_functions(writer, samples)
+        _write_functions(writer, samples.samples)
         threads = list(dict.fromkeys(call.thread for call in calls))
         tracks = {t: LITERT if not n else f"{LITERT} {n + 1}" for n, t in enumerate(threads)}
         for call in sorted(calls, key=lambda call: call.start_us):

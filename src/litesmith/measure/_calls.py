@@ -44,6 +44,7 @@ class Call:
     line: int
     function: str
     subject: int  # the id of the object that was called
+    overhead_us: float  # what it took to see it, behind its end
 
     @property
     def duration_us(self) -> float:
@@ -172,6 +173,10 @@ def _wrapped(hook: _Hook, original: Any) -> Any:
 def _note(hook: _Hook, start_ns: int, end_ns: int, details: Details, subject: object) -> None:
     _inside.last_end = end_ns
     caller, api = _caller(sys._getframe(2))  # noqa: SLF001  (the only way to a caller that costs little)
+    watchers = list(_watchers)
+    for watcher in watchers:
+        if watcher.after_call is not None:
+            watcher.after_call()
     call = Call(
         kind=hook.kind,
         api=api or f"{hook.owner.__name__}.{hook.method}",
@@ -184,11 +189,10 @@ def _note(hook: _Hook, start_ns: int, end_ns: int, details: Details, subject: ob
         line=caller.f_lineno,
         function=caller.f_code.co_name,
         subject=id(subject),
+        overhead_us=(time.monotonic_ns() - end_ns) / 1000,
     )
-    for watcher in _watchers:
+    for watcher in watchers:
         watcher.calls.append(call)
-        if watcher.after_call is not None:
-            watcher.after_call()
 
 
 def _caller(frame: FrameType) -> tuple[FrameType, str]:

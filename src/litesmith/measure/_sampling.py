@@ -44,9 +44,11 @@ class Sample:
 
 @dataclass
 class Samples:
-    """The samples of the thread that was watched; complete when the watching has ended."""
+    """The samples of the thread that was watched, and from when to when; complete when the watching has ended."""
 
     samples: list[Sample] = field(default_factory=list)
+    start_us: float = 0.0
+    end_us: float = 0.0
 
 
 @contextmanager
@@ -57,12 +59,13 @@ def sample_calls(below: str) -> Iterator[Samples]:
     profiler = Profiler(interval=INTERVAL_S, async_mode="disabled")
     found = Samples()
     profiler.start()
-    start = time.monotonic_ns() / 1000
+    found.start_us = time.monotonic_ns() / 1000
     try:
         yield found
     finally:
+        found.end_us = time.monotonic_ns() / 1000
         session = profiler.stop()
-        found.samples = list(_decode(session.frame_records, start, below))
+        found.samples = list(_decode(session.frame_records, found.start_us, below))
 
 
 def _decode(records: Sequence[Any], start_us: float, below: str) -> Iterator[Sample]:

@@ -317,6 +317,7 @@ _RULES: dict[str, tuple[Rule, ...]] = {
     "RESIZE_NEAREST_NEIGHBOR": (_has_values(0, 1),),
     "REVERSE_SEQUENCE": (_lengths_stay_inside,),
     "REVERSE_V2": (_has_values(0, 1),),
+    "SKIP_GRAM": (_has_values(0),),
     "SOFTMAX": (_rows_are_not_empty, _gives(0, "float32", "int8", "uint8", "int16")),
     "SPACE_TO_BATCH_ND": _BLOCKS,
     "SPLIT": (_output_count_is("num_splits"), _takes(0, "int32"), _single(0)),

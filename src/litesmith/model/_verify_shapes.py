@@ -290,6 +290,10 @@ def _hashtable_lookup(inputs: list[Tensor], _options: Any) -> Outputs:
     return [((lookup.shape[0], *values.shape[1:]), values.dtype), (lookup.shape, "uint8")]
 
 
+def _hashtable_find(inputs: list[Tensor], _options: Any) -> Outputs:
+    return [(inputs[1].shape, inputs[2].dtype)]
+
+
 _STABLEHLO_PAIRS = (
     "STABLEHLO_ADD", "STABLEHLO_AND", "STABLEHLO_MAXIMUM", "STABLEHLO_MINIMUM", "STABLEHLO_MULTIPLY",
     "STABLEHLO_SHIFT_LEFT",
@@ -300,6 +304,7 @@ _RULES: dict[str, _Rule] = {
     "BROADCAST_ARGS": _broadcast_args,
     "BUCKETIZE": _bucketize,
     "CONV_3D_TRANSPOSE": _conv_3d_transpose,
+    "HASHTABLE_FIND": _hashtable_find,
     "HASHTABLE_LOOKUP": _hashtable_lookup,
     "LSH_PROJECTION": _lsh_projection,
     "MULTINOMIAL": _multinomial,

@@ -200,7 +200,8 @@ class _Correction:
         mean = errors.mean(axis=0)
         chance = errors.var(axis=0, ddof=1) / len(errors) if len(errors) > 1 else np.zeros_like(mean)
         trusted = mean**2 / np.maximum(mean**2 + chance, 1e-30)
-        self._store(self._shift + trusted * mean / np.maximum(active, _LEAST_ACTIVE))
+        shift = trusted * mean / np.maximum(active, _LEAST_ACTIVE)
+        self._store(self._shift + np.where(np.isfinite(shift), shift, 0.0))  # a layer that gives no number keeps its bias
 
     def settle(self, observed: Array) -> None:
         """Take for each channel the shift with the smallest error."""
