@@ -58,7 +58,13 @@ LITESMITH_EXPORT size_t litesmith_delegate_profile(TfLiteDelegate* delegate, cha
   return CopyOut(Of(delegate)->ProfileJson(), buffer, size);
 }
 
-// JSON list of {node, op, taken, note} for the graph offered last.
+// Copies the oldest recorded runs of operators to `events` and forgets them; returns how many. With null: how many there
+// are. An event is {int64 start_ns, int64 duration_ns, char* op, char* kernel, int64 node} on CLOCK_MONOTONIC.
+LITESMITH_EXPORT size_t litesmith_delegate_events(TfLiteDelegate* delegate, void* events, size_t capacity) {
+  return Of(delegate)->TakeEvents(static_cast<litesmith::OpEvent*>(events), capacity);
+}
+
+// JSON list of {graph, node, op, taken, note} for the graphs offered so far, in their order.
 LITESMITH_EXPORT size_t litesmith_delegate_decisions(TfLiteDelegate* delegate, char* buffer, size_t size) {
   return CopyOut(Of(delegate)->DecisionsJson(), buffer, size);
 }

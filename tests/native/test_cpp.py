@@ -37,3 +37,14 @@ def test_the_unit_tests_pass_on_arm() -> None:
     done = subprocess.run(command, capture_output=True, text=True)
     assert done.returncode == 0, done.stdout + done.stderr
     assert "skipped" not in done.stdout  # the emulated processor has the tier
+
+
+@pytest.mark.parametrize("sanitizer", ["address,undefined", "thread"])
+def test_the_unit_tests_pass_with_sanitizers(sanitizer: str) -> None:
+    folder = build_native(
+        sanitizer.replace(",", "-"), f"-DLITESMITH_SANITIZE={sanitizer}", target="litesmith_unit_tests"
+    )
+    done = subprocess.run([str(folder / "litesmith_unit_tests")], capture_output=True, text=True)
+    assert done.returncode == 0, done.stdout[-2000:] + done.stderr[-4000:]
+    assert "Sanitizer" not in done.stderr, done.stderr[-4000:]
+    assert "runtime error" not in done.stderr, done.stderr[-4000:]

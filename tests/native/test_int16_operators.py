@@ -314,6 +314,14 @@ def test_pad(stock: Any, delegated: Any) -> None:
     check(g.bytes(y), "PAD", stock, delegated)
 
 
+@pytest.mark.parametrize("value", [0, 1234, -32768])
+def test_padv2(value: int, stock: Any, delegated: Any) -> None:
+    g = Graph()
+    filler = g.builder.constant(np.array([value], np.int16), "value", quantization=IN)
+    y = g.op("PADV2", g.input(1, 5, 7, 3), np.array([[0, 0], [1, 2], [3, 0], [0, 2]], np.int32), filler, scale=IN)
+    check(g.bytes(y), "PADV2", stock, delegated)
+
+
 @pytest.mark.parametrize("axis", [1, -1])
 def test_concatenation(axis: int, stock: Any, delegated: Any) -> None:
     g = Graph()

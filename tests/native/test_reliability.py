@@ -136,6 +136,7 @@ def test_only_the_plugin_functions_are_exported(library: Path) -> None:
     strong = {line.split()[-1] for line in symbols.splitlines() if line.split()[1] == "T"}
     assert strong == {
         "litesmith_delegate_decisions",
+        "litesmith_delegate_events",
         "litesmith_delegate_isa",
         "litesmith_delegate_profile",
         "litesmith_delegate_set_profiling",

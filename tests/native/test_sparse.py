@@ -75,6 +75,16 @@ def test_a_dense_network_is_left_to_xnnpack(stock: Any, delegated: Any) -> None:
     assert any("estimated" in d["note"] for d in got.decisions())
 
 
+def test_a_dense_end_is_left_to_xnnpack(stock: Any, delegated: Any) -> None:
+    b = Builder("dense end", seed=0)
+    x = b.input("image", (1, 24, 24, 64))
+    for _ in range(3):
+        x = b.conv2d(x, 256, weight=pruned(b.random, (256, 1, 1, x.shape[-1]), 0.95, 1), activation="RELU")
+    x = b.op("MEAN", x, np.array([1, 2], np.int32))
+    got = compare(b.build({"scores": b.fully_connected(x, 500)}), stock, delegated)
+    assert got.taken() == ["CONV_2D"] * 3 + ["MEAN"]
+
+
 def test_sparse_can_be_switched_off(delegated: Any) -> None:
     assert delegated(network(0.95, 1).to_bytes(), sparse="off").taken() == []
 
@@ -99,4 +109,68 @@ def with_sparse_tensors(model: Model, block: tuple[int, int] | None) -> Model:
 def test_sparse_tensors_are_read_through_densify(block: tuple[int, int] | None, stock: Any, delegated: Any) -> None:
     model = with_sparse_tensors(network(0.95, 4), block)
     got = compare(model, stock, delegated)
-    assert "FULLY_CONNECTED" in got.taken()
+    assert {"FULLY_CONNECTED", "DENSIFY"} <= set(got.taken())
+
+
+def test_a_densify_that_others_read_is_still_unpacked(stock: Any, delegated: Any) -> None:
+    """The dense values are also an output of the model: both readers must get what they need."""
+    model = with_sparse_tensors(network(0.95, 4), None)
+    weights = next(op.outputs[0] for op in model.main.operators if op.kind == "DENSIFY")
+    shown = replace(model.main, outputs=(*model.main.outputs, weights))
+    model = replace(model, subgraphs=(shown,), signatures=())
+    want, got = stock(model.to_bytes()).outputs(), delegated(model.to_bytes())
+    np.testing.assert_allclose(got.outputs()[0], want[0], rtol=1e-4, atol=1e-6)
+    np.testing.assert_array_equal(got.outputs()[1], want[1])
+    assert "DENSIFY" in got.taken()
+
+
+def test_every_tensor_of_a_chain_can_be_preserved(stock: Any, delegated: Any) -> None:
+    model = with_sparse_tensors(network(0.95, 4), (4, 1)).to_bytes()
+    want, got = stock(model, preserve=True).outputs()[0], delegated(model, preserve=True).outputs()[0]
+    np.testing.assert_allclose(got, want, rtol=1e-4, atol=1e-6)
+
+
+@pytest.mark.parametrize("resize", ["RESIZE_BILINEAR", "RESIZE_NEAREST_NEIGHBOR"])
+@pytest.mark.parametrize(("align", "half"), [(False, False), (True, False), (False, True)])
+def test_resizes_and_strided_convolutions_stay_in_the_chain(
+    resize: str, align: bool, half: bool, stock: Any, delegated: Any
+) -> None:
+    random = np.random.default_rng(0)
+    b = Builder("decoder", seed=0)
+
+    def conv(x: Value, filters: int, stride: int = 1) -> Value:
+        weight = pruned(random, (filters, 1, 1, x.shape[-1]), 0.95, 1)
+        return b.conv2d(x, filters, stride=stride, weight=weight, activation="RELU")
+
+    x = b.conv2d(b.input("image", (1, 35, 31, 3)), 32, kernel=3, stride=2)
+    x = conv(conv(x, 128), 256, stride=2)
+    shape = (1, 13, 21, x.shape[-1])
+    x = b.op(
+        resize,
+        x,
+        np.array(shape[1:3], np.int32),
+        outputs=[(shape, "float32")],
+        align_corners=align,
+        half_pixel_centers=half,
+    )
+    x = conv(conv(x, 256), 128)
+    model = b.build({"mean": b.op("MEAN", x, np.array([1, 2], np.int32))})
+    got = compare(model, stock, delegated)
+    assert len(got.taken()) == len(model.main.operators)
+
+
+@pytest.mark.parametrize("kernel", [3, 5])
+@pytest.mark.parametrize("stride", [1, 2])
+@pytest.mark.parametrize("padding", ["SAME", "VALID"])
+@pytest.mark.parametrize("size", [(9, 8), (16, 17), (7, 33), (12, 40)])
+def test_depthwise_in_planes(
+    kernel: int, stride: int, padding: str, size: tuple[int, int], stock: Any, delegated: Any
+) -> None:
+    b = Builder("depthwise", seed=0)
+    x = b.input("image", (2, *size, 24))
+    x = b.conv2d(x, 128, weight=pruned(b.random, (128, 1, 1, 24), 0.97, 1))
+    x = b.depthwise_conv2d(x, kernel=kernel, stride=stride, padding=padding, activation="RELU6")
+    x = b.conv2d(x, 256, weight=pruned(b.random, (256, 1, 1, 128), 0.97, 1))
+    x = b.conv2d(x, 128, weight=pruned(b.random, (128, 1, 1, 256), 0.97, 1))
+    got = compare(b.build({"mean": b.op("MEAN", x, np.array([1, 2], np.int32))}), stock, delegated)
+    assert "DEPTHWISE_CONV_2D" in got.taken()

@@ -2,6 +2,7 @@
 // See delegate.h.
 #include "core/delegate.h"
 
+#include <algorithm>
 #include <cstdio>
 #include <cstdlib>
 #include <cstring>
@@ -14,6 +15,8 @@ namespace litesmith {
 namespace {
 
 constexpr char kNodeName[] = "LitesmithDelegate";
+constexpr size_t kMostDecisions = 1 << 16;
+constexpr size_t kMostEvents = 1 << 20;  // 40 MB; a caller who never takes them must not fill the memory
 
 std::string JsonString(const std::string& text) {
   std::string out = "\"";
@@ -95,11 +98,11 @@ std::vector<int> Delegate::Decide(TfLiteContext* context) {
     TfLiteRegistration* registration = nullptr;
     if (context->GetNodeAndRegistration(context, index, &node, &registration) != kTfLiteOk) continue;
     const NodeView view(context, index, node, registration, &densified_);
-    Decision decision{index, OperatorName(view.code()), false, ""};
+    Decision decision{0, index, OperatorName(view.code()), false, ""};
     if (options_.only_node >= 0 && options_.only_node != index) {
       decision.note = "only_node names another";
     } else if (view.code() == kDensify) {
-      candidates.push_back({view, nullptr});
+      decision.note = "unpacked once by the runtime";
     } else if (std::unique_ptr<Op> op = MakeOp(view, &decision.note)) {
       decision.note = op->kernel_name();
       if (op->layout() == Layout::kPlanar) {
@@ -119,6 +122,12 @@ std::vector<int> Delegate::Decide(TfLiteContext* context) {
     }
     if (verdict.taken) taken.push_back(verdict.node);
   }
+  for (int index : UnreadDensify(context, plan, densified_, taken)) {
+    for (Decision& decision : decisions) {
+      if (decision.node == index) decision = {0, index, decision.op, true, "read by its consumers as it is stored"};
+    }
+    taken.push_back(index);
+  }
   if (options_.verbose) {
     std::fprintf(stderr, "litesmith delegate: tier %s takes %zu of %zu nodes\n", kernels_->tier, taken.size(), plan.size());
     if (!no_kernels_reason_.empty()) std::fprintf(stderr, "  better tiers: %s\n", no_kernels_reason_.c_str());
@@ -126,9 +135,16 @@ std::vector<int> Delegate::Decide(TfLiteContext* context) {
       std::fprintf(stderr, "  node %d %s: %s%s\n", d.node, d.op.c_str(), d.taken ? "" : "left: ", d.note.c_str());
     }
   }
-  std::lock_guard<std::mutex> lock(mutex_);
-  decisions_ = std::move(decisions);
+  Keep(std::move(decisions));
   return taken;
+}
+
+void Delegate::Keep(std::vector<Decision> decisions) {
+  std::lock_guard<std::mutex> lock(mutex_);
+  if (decisions_.size() > kMostDecisions) decisions_.clear();  // a delegate may serve any number of interpreters
+  for (Decision& decision : decisions) decision.graph = graphs_;
+  decisions_.insert(decisions_.end(), decisions.begin(), decisions.end());
+  ++graphs_;
 }
 
 TfLiteStatus Delegate::Claim(TfLiteContext* context) {
@@ -136,8 +152,7 @@ TfLiteStatus Delegate::Claim(TfLiteContext* context) {
   std::string refusal = kernels_ == nullptr ? no_kernels_reason_ : CheckAbi(context);
   if (!refusal.empty()) {
     if (options_.verbose) std::fprintf(stderr, "litesmith delegate: takes nothing: %s\n", refusal.c_str());
-    std::lock_guard<std::mutex> lock(mutex_);
-    decisions_ = {{-1, "GRAPH", false, refusal}};
+    Keep({{0, -1, "GRAPH", false, refusal}});
     return kTfLiteOk;
   }
   densified_ = FindDensified(context);
@@ -166,30 +181,47 @@ TfLiteStatus Delegate::PrepareGraph(TfLiteContext* context, TfLiteDelegate* dele
 
 void Delegate::SetProfiling(bool on) {
   std::lock_guard<std::mutex> lock(mutex_);
-  times_.clear();
+  if (on) {
+    events_.clear();
+    events_.reserve(4096);  // growing while operators are timed would count as theirs
+  }
   profiling_.store(on);
 }
 
-void Delegate::Record(int node, const std::string& op, const char* kernel, int64_t ns) {
+void Delegate::Record(const OpEvent& event) {
   std::lock_guard<std::mutex> lock(mutex_);
-  for (OpTime& time : times_) {
-    if (time.node == node && time.kernel == kernel) {
-      ++time.calls;
-      time.total_ns += ns;
-      return;
-    }
-  }
-  times_.push_back({node, op, kernel, 1, ns});
+  if (events_.size() < kMostEvents) events_.push_back(event);
+}
+
+size_t Delegate::TakeEvents(OpEvent* out, size_t capacity) {
+  std::lock_guard<std::mutex> lock(mutex_);
+  if (out == nullptr) return events_.size();
+  const size_t count = std::min(capacity, events_.size());
+  std::copy_n(events_.begin(), count, out);
+  events_.erase(events_.begin(), events_.begin() + static_cast<std::ptrdiff_t>(count));
+  return count;
 }
 
 std::string Delegate::ProfileJson() {
   std::lock_guard<std::mutex> lock(mutex_);
+  struct Total {
+    const OpEvent* first;
+    int64_t calls, ns;
+  };
+  std::vector<Total> totals;
+  for (const OpEvent& event : events_) {
+    const auto same = [&](const Total& t) { return t.first->node == event.node && t.first->kernel == event.kernel; };
+    auto found = std::find_if(totals.begin(), totals.end(), same);
+    if (found == totals.end()) found = totals.insert(totals.end(), {&event, 0, 0});
+    ++found->calls;
+    found->ns += event.duration_ns;
+  }
   std::string out = "[";
-  for (const OpTime& t : times_) {
+  for (const Total& t : totals) {
     if (out.size() > 1) out += ",";
-    out += "{\"node\":" + std::to_string(t.node) + ",\"op\":" + JsonString(t.op) + ",\"kernel\":" +
-           JsonString(t.kernel) + ",\"calls\":" + std::to_string(t.calls) + ",\"total_ns\":" +
-           std::to_string(t.total_ns) + "}";
+    out += "{\"node\":" + std::to_string(t.first->node) + ",\"op\":" + JsonString(t.first->op) + ",\"kernel\":" +
+           JsonString(t.first->kernel) + ",\"calls\":" + std::to_string(t.calls) + ",\"total_ns\":" +
+           std::to_string(t.ns) + "}";
   }
   return out + "]";
 }
@@ -199,7 +231,7 @@ std::string Delegate::DecisionsJson() {
   std::string out = "[";
   for (const Decision& d : decisions_) {
     if (out.size() > 1) out += ",";
-    out += "{\"node\":" + std::to_string(d.node) + ",\"op\":" + JsonString(d.op) +
+    out += "{\"graph\":" + std::to_string(d.graph) + ",\"node\":" + std::to_string(d.node) + ",\"op\":" + JsonString(d.op) +
            ",\"taken\":" + (d.taken ? "true" : "false") + ",\"note\":" + JsonString(d.note) + "}";
   }
   return out + "]";

@@ -17,18 +17,20 @@ namespace litesmith {
 
 // What became of a node when a graph was offered.
 struct Decision {
+  int graph;  // a model's subgraphs are offered one after the other
   int node;
   std::string op;
   bool taken;
   std::string note;  // kernel when taken, the reason when not
 };
 
-struct OpTime {
-  int node;
-  std::string op;
-  std::string kernel;
-  int64_t calls = 0;
-  int64_t total_ns = 0;
+// One run of one operator; the layout is part of the C interface. Names live as long as the library.
+struct OpEvent {
+  int64_t start_ns;  // CLOCK_MONOTONIC
+  int64_t duration_ns;
+  const char* op;
+  const char* kernel;
+  int64_t node;  // -1: a layout conversion
 };
 
 class Delegate {
@@ -50,14 +52,17 @@ class Delegate {
 
   bool profiling() const { return profiling_.load(std::memory_order_relaxed); }
   void SetProfiling(bool on);
-  void Record(int node, const std::string& op, const char* kernel, int64_t ns);
+  void Record(const OpEvent& event);
   std::string ProfileJson();
+  // Hands over the oldest events and forgets them; without `out` only counts them.
+  size_t TakeEvents(OpEvent* out, size_t capacity);
   std::string DecisionsJson();
 
  private:
   static TfLiteStatus PrepareGraph(TfLiteContext* context, TfLiteDelegate* delegate);
   TfLiteStatus Claim(TfLiteContext* context);
   std::vector<int> Decide(TfLiteContext* context);
+  void Keep(std::vector<Decision> decisions);
 
   Options options_;
   const KernelTable* kernels_;
@@ -68,7 +73,8 @@ class Delegate {
   std::mutex mutex_;        // guards everything below
   std::unique_ptr<ThreadPool> pool_;
   std::vector<Decision> decisions_;
-  std::vector<OpTime> times_;
+  int graphs_ = 0;  // offered so far
+  std::vector<OpEvent> events_;
   std::atomic<bool> profiling_{false};
 };
 

@@ -2,6 +2,8 @@
 // See graph.h.
 #include "core/graph.h"
 
+#include <algorithm>
+
 namespace litesmith {
 namespace {
 
@@ -87,6 +89,31 @@ DensifyMap FindDensified(TfLiteContext* context) {
     if (IsConstant(source) && source.sparsity != nullptr) map[node->outputs->data[0]] = node->inputs->data[0];
   }
   return map;
+}
+
+std::vector<int> UnreadDensify(TfLiteContext* context, const std::vector<int>& plan, const DensifyMap& densified,
+                               const std::vector<int>& taken) {
+  std::unordered_map<int, int> readers, readers_taken, producer;
+  for (int index : plan) {
+    TfLiteNode* node = nullptr;
+    TfLiteRegistration* registration = nullptr;
+    if (context->GetNodeAndRegistration(context, index, &node, &registration) != kTfLiteOk) continue;
+    const bool is_taken = std::find(taken.begin(), taken.end(), index) != taken.end();
+    for (int i = 0; i < node->inputs->size; ++i) {
+      ++readers[node->inputs->data[i]];
+      readers_taken[node->inputs->data[i]] += is_taken;
+    }
+    if (registration->builtin_code == kDensify && node->outputs->size == 1) producer[node->outputs->data[0]] = index;
+  }
+  std::vector<int> nodes;
+  for (const auto& [tensor, constant] : densified) {
+    (void)constant;
+    if (producer.count(tensor) && readers[tensor] > 0 && readers[tensor] == readers_taken[tensor]) {
+      nodes.push_back(producer[tensor]);
+    }
+  }
+  std::sort(nodes.begin(), nodes.end());
+  return nodes;
 }
 
 }  // namespace litesmith

@@ -9,9 +9,20 @@
 
 #include "core/arena.h"
 #include "core/delegate.h"
+#include "ops/makers.h"
 #include "ops/planar.h"
 
 namespace litesmith {
+namespace {
+
+constexpr size_t kGuardBytes = 64;  // vector loads may begin before a tensor and end behind it
+
+int64_t Now() {
+  const auto time = std::chrono::steady_clock::now().time_since_epoch();
+  return std::chrono::duration_cast<std::chrono::nanoseconds>(time).count();
+}
+
+}  // namespace
 
 Partition::Partition(Delegate* delegate, TfLiteContext* context, const TfLiteDelegateParams& params)
     : delegate_(delegate), pool_(delegate->PoolFor(context)), arena_(nullptr, std::free) {
@@ -33,9 +44,11 @@ Partition::Partition(Delegate* delegate, TfLiteContext* context, const TfLiteDel
       return;
     }
     const NodeView view(context, index, node, registration, &delegate->densified());
-    if (view.code() == kDensify) continue;  // its consumers read the sparse constant themselves
+    const bool densify = view.code() == kDensify;
+    const auto leaves = [&](int id) { return std::find(output_ids_.begin(), output_ids_.end(), id) != output_ids_.end(); };
+    if (densify && !leaves(view.output_id(0))) continue;  // its consumers read the sparse constant themselves
     std::string why;
-    std::unique_ptr<Op> op = delegate->MakeOp(view, &why);
+    std::unique_ptr<Op> op = densify ? MakeDensify(view, delegate->kernels(), &why) : delegate->MakeOp(view, &why);
     if (!op) {
       error_ = "node " + std::to_string(index) + " " + OperatorName(view.code()) + ": " + why;
       return;
@@ -170,7 +183,7 @@ bool Partition::PlanMemory() {
     requests.push_back({steps_[s].op->ScratchBytes(pool_->num_threads()), s, s});
   }
   const ArenaPlan plan = PlanArena(requests);
-  const size_t bytes = plan.total_bytes + 64;
+  const size_t bytes = plan.total_bytes + 2 * kGuardBytes;
   arena_.reset(static_cast<uint8_t*>(std::aligned_alloc(64, bytes)));
   if (!arena_) {
     error_ = "litesmith delegate: no memory for " + std::to_string(plan.total_bytes) + " bytes of intermediates";
@@ -178,8 +191,8 @@ bool Partition::PlanMemory() {
   }
   // Slack is read by vector loads (never used); zero it once so that no tool reports it.
   std::memset(arena_.get(), 0, bytes);
-  for (size_t i = 0; i < slots_.size(); ++i) slots_[i].offset = plan.offsets[i];
-  for (size_t s = 0; s < steps_.size(); ++s) steps_[s].scratch_offset = plan.offsets[slots_.size() + s];
+  for (size_t i = 0; i < slots_.size(); ++i) slots_[i].offset = kGuardBytes + plan.offsets[i];
+  for (size_t s = 0; s < steps_.size(); ++s) steps_[s].scratch_offset = kGuardBytes + plan.offsets[slots_.size() + s];
   return true;
 }
 
@@ -239,11 +252,9 @@ TfLiteStatus Partition::Invoke(TfLiteContext* context) {
       step.op->Run(args);
       continue;
     }
-    const auto start = std::chrono::steady_clock::now();
+    const int64_t start = Now();
     step.op->Run(args);
-    const auto spent = std::chrono::steady_clock::now() - start;
-    delegate_->Record(step.node, step.name, step.op->kernel_name(),
-                      std::chrono::duration_cast<std::chrono::nanoseconds>(spent).count());
+    delegate_->Record({start, Now() - start, step.name, step.op->kernel_name(), step.node});
   }
   return kTfLiteOk;
 }

@@ -37,7 +37,7 @@ class Partition {
   struct Step {
     std::unique_ptr<Op> op;
     int node;  // -1: a conversion of our own
-    std::string name;
+    const char* name;
     std::vector<int> inputs, outputs;  // slots; -1: absent
     size_t scratch_offset = 0;
     std::vector<const void*> in;

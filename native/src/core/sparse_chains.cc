@@ -38,23 +38,60 @@ std::string Text(double here_us, double stock_us) {
   return text;
 }
 
+// Which candidates are worth more to the stock engine than to the end of a chain: a dense FULLY_CONNECTED behind a pruned
+// network would cost more than it saves, though the whole still wins. Inner ones stay, for the sake of the layout.
+std::vector<bool> LosingEnds(const std::vector<SparseCandidate>& candidates) {
+  const int n = static_cast<int>(candidates.size());
+  std::vector<bool> dropped(n, false);
+  for (bool changed = true; changed;) {
+    changed = false;
+    std::set<int> written, read;  // tensors, by those that are left
+    for (int i = 0; i < n; ++i) {
+      if (dropped[i]) continue;
+      for (int o = 0; o < candidates[i].node.num_outputs(); ++o) written.insert(candidates[i].node.output_id(o));
+      for (int in : candidates[i].op->RuntimeInputs()) read.insert(candidates[i].node.input_id(in));
+    }
+    for (int i = 0; i < n && !changed; ++i) {
+      if (dropped[i]) continue;
+      const NodeView& node = candidates[i].node;
+      bool fed = false, used = false;
+      double in_us = 0, out_us = 0;
+      for (int in : candidates[i].op->RuntimeInputs()) {
+        fed = fed || written.count(node.input_id(in)) > 0;
+        in_us += ConversionUs(node.input(in));
+      }
+      for (int o = 0; o < node.num_outputs(); ++o) {
+        used = used || read.count(node.output_id(o)) > 0;
+        out_us += ConversionUs(node.output(o));
+      }
+      if (fed == used) continue;  // inside, or alone
+      double here = 0, stock = 0;
+      candidates[i].op->Estimate(&here, &stock);
+      const double saved = here - stock + (used ? in_us - out_us : out_us - in_us);
+      if (saved > 0) dropped[i] = changed = true;
+    }
+  }
+  return dropped;
+}
+
 }  // namespace
 
 std::vector<SparseVerdict> ChooseSparseChains(const std::vector<SparseCandidate>& candidates) {
   const int n = static_cast<int>(candidates.size());
+  const std::vector<bool> dropped = LosingEnds(candidates);
   std::vector<int> parent(n);
   std::iota(parent.begin(), parent.end(), 0);
   std::map<int, int> producer;                 // tensor -> candidate
   std::map<int, const TfLiteTensor*> tensors;  // all that candidates touch
   for (int i = 0; i < n; ++i) {
-    if (!candidates[i].op) continue;
+    if (dropped[i]) continue;
     for (int o = 0; o < candidates[i].node.num_outputs(); ++o) {
       producer[candidates[i].node.output_id(o)] = i;
       tensors[candidates[i].node.output_id(o)] = &candidates[i].node.output(o);
     }
   }
   for (int i = 0; i < n; ++i) {
-    if (!candidates[i].op) continue;
+    if (dropped[i]) continue;
     for (int in : candidates[i].op->RuntimeInputs()) {
       const int id = candidates[i].node.input_id(in);
       tensors[id] = &candidates[i].node.input(in);
@@ -65,7 +102,7 @@ std::vector<SparseVerdict> ChooseSparseChains(const std::vector<SparseCandidate>
 
   std::map<int, Chain> chains;
   for (int i = 0; i < n; ++i) {
-    if (!candidates[i].op) continue;
+    if (dropped[i]) continue;
     Chain& chain = chains[Find(parent, i)];
     double here = 0, stock = 0;
     candidates[i].op->Estimate(&here, &stock);
@@ -87,14 +124,13 @@ std::vector<SparseVerdict> ChooseSparseChains(const std::vector<SparseCandidate>
 
   std::vector<SparseVerdict> verdicts;
   for (int i = 0; i < n; ++i) {
-    if (!candidates[i].op) continue;
+    if (dropped[i]) {
+      verdicts.push_back({candidates[i].node.index(), false, "slower here, and at the end of its chain"});
+      continue;
+    }
     const Chain& chain = chains[Find(parent, i)];
     const bool taken = chain.here_us < kMargin * chain.stock_us;
     verdicts.push_back({candidates[i].node.index(), taken, taken ? "" : Text(chain.here_us, chain.stock_us)});
-  }
-  // DENSIFY nodes stay with the runtime: it unpacks a constant once and never again, and another consumer may need it.
-  for (int i = 0; i < n; ++i) {
-    if (!candidates[i].op) verdicts.push_back({candidates[i].node.index(), false, "unpacked once by the runtime"});
   }
   return verdicts;
 }

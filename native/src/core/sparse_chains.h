@@ -14,7 +14,7 @@ namespace litesmith {
 
 struct SparseCandidate {
   NodeView node;
-  std::unique_ptr<Op> op;  // null for DENSIFY
+  std::unique_ptr<Op> op;
 };
 
 struct SparseVerdict {

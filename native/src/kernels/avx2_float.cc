@@ -18,7 +18,10 @@ inline __m256 Clamp(__m256 x, __m256 lo, __m256 hi) { return _mm256_min_ps(_mm25
 #define LITESMITH_EACH_2(X) LITESMITH_EACH_1(X) X(1)
 #define LITESMITH_EACH_3(X) LITESMITH_EACH_2(X) X(2)
 #define LITESMITH_EACH_4(X) LITESMITH_EACH_3(X) X(3)
-#define LITESMITH_EACH_8(X) LITESMITH_EACH_4(X) X(4) X(5) X(6) X(7)
+#define LITESMITH_EACH_5(X) LITESMITH_EACH_4(X) X(4)
+#define LITESMITH_EACH_6(X) LITESMITH_EACH_5(X) X(5)
+#define LITESMITH_EACH_7(X) LITESMITH_EACH_6(X) X(6)
+#define LITESMITH_EACH_8(X) LITESMITH_EACH_7(X) X(7)
 
 // One output row at a time: broadcast the weight, multiply-add with several loads of the input channel.
 #define LITESMITH_START(v) __m256 sum##v = bias;
@@ -31,7 +34,7 @@ inline __m256 Clamp(__m256 x, __m256 lo, __m256 hi) { return _mm256_min_ps(_mm25
     for (int r = row_begin; r < row_end; ++r) {                                                                     \
       const __m256 bias = _mm256_broadcast_ss(w.bias + r);                                                          \
       EACH(LITESMITH_START)                                                                                         \
-      for (int i = w.start[r]; i < w.start[r + 1]; ++i) {                                                           \
+      for (int i = w.start[r], end = w.start[r + 1]; i < end; ++i) {                                                \
         const __m256 weight = _mm256_broadcast_ss(w.value + i);                                                     \
         const float* from = in + w.column[i] * in_stride;                                                           \
         EACH(LITESMITH_STEP)                                                                                        \
@@ -40,10 +43,44 @@ inline __m256 Clamp(__m256 x, __m256 lo, __m256 hi) { return _mm256_min_ps(_mm25
       EACH(LITESMITH_WRITE)                                                                                         \
     }                                                                                                               \
   }
+// Narrow tiles have too few sums to hide the latency of an addition: two weights at a time, each with sums of its own.
+#define LITESMITH_START2(v) __m256 more##v = _mm256_setzero_ps();
+#define LITESMITH_STEP2(v) more##v = _mm256_fmadd_ps(weight2, _mm256_loadu_ps(from2 + v * kLanes), more##v);
+#define LITESMITH_JOIN(v) sum##v = _mm256_add_ps(sum##v, more##v);
+#define LITESMITH_SPMM_ROWS_TWICE(name, EACH)                                                                       \
+  void name(const float* in, size_t in_stride, int, const SparseView& w, int row_begin, int row_end, float* out,    \
+            size_t out_stride) {                                                                                    \
+    const __m256 lo = _mm256_set1_ps(w.lo), hi = _mm256_set1_ps(w.hi);                                              \
+    for (int r = row_begin; r < row_end; ++r) {                                                                     \
+      const __m256 bias = _mm256_broadcast_ss(w.bias + r);                                                          \
+      EACH(LITESMITH_START)                                                                                         \
+      EACH(LITESMITH_START2)                                                                                        \
+      int i = w.start[r];                                                                                           \
+      const int end = w.start[r + 1];                                                                               \
+      for (; i + 1 < end; i += 2) {                                                                                 \
+        const __m256 weight = _mm256_broadcast_ss(w.value + i), weight2 = _mm256_broadcast_ss(w.value + i + 1);     \
+        const float *from = in + w.column[i] * in_stride, *from2 = in + w.column[i + 1] * in_stride;                \
+        EACH(LITESMITH_STEP)                                                                                        \
+        EACH(LITESMITH_STEP2)                                                                                       \
+      }                                                                                                             \
+      if (i < end) {                                                                                                \
+        const __m256 weight = _mm256_broadcast_ss(w.value + i);                                                     \
+        const float* from = in + w.column[i] * in_stride;                                                           \
+        EACH(LITESMITH_STEP)                                                                                        \
+      }                                                                                                             \
+      EACH(LITESMITH_JOIN)                                                                                          \
+      float* to = out + r * out_stride;                                                                             \
+      EACH(LITESMITH_WRITE)                                                                                         \
+    }                                                                                                               \
+  }
 LITESMITH_SPMM_ROWS(f32_spmm_1x64__avx2, LITESMITH_EACH_8)
-LITESMITH_SPMM_ROWS(f32_spmm_1x32__avx2, LITESMITH_EACH_4)
-LITESMITH_SPMM_ROWS(f32_spmm_1x16__avx2, LITESMITH_EACH_2)
-LITESMITH_SPMM_ROWS(f32_spmm_1x8__avx2, LITESMITH_EACH_1)
+LITESMITH_SPMM_ROWS(f32_spmm_1x56__avx2, LITESMITH_EACH_7)
+LITESMITH_SPMM_ROWS(f32_spmm_1x48__avx2, LITESMITH_EACH_6)
+LITESMITH_SPMM_ROWS_TWICE(f32_spmm_1x40__avx2, LITESMITH_EACH_5)
+LITESMITH_SPMM_ROWS_TWICE(f32_spmm_1x32__avx2, LITESMITH_EACH_4)
+LITESMITH_SPMM_ROWS_TWICE(f32_spmm_1x24__avx2, LITESMITH_EACH_3)
+LITESMITH_SPMM_ROWS_TWICE(f32_spmm_1x16__avx2, LITESMITH_EACH_2)
+LITESMITH_SPMM_ROWS_TWICE(f32_spmm_1x8__avx2, LITESMITH_EACH_1)
 #undef LITESMITH_START
 #undef LITESMITH_STEP
 #undef LITESMITH_WRITE
@@ -68,7 +105,7 @@ LITESMITH_SPMM_ROWS(f32_spmm_1x8__avx2, LITESMITH_EACH_1)
     const __m256 lo = _mm256_set1_ps(w.lo), hi = _mm256_set1_ps(w.hi);                                              \
     for (int g = group_begin; g < group_end; ++g) {                                                                 \
       EACH(LITESMITH_START)                                                                                         \
-      for (int i = w.start[g]; i < w.start[g + 1]; ++i) {                                                           \
+      for (int i = w.start[g], end = w.start[g + 1]; i < end; ++i) {                                                \
         const float* from = in + w.column[i] * in_stride;                                                           \
         EACH(LITESMITH_INPUT)                                                                                       \
         __m256 weight = _mm256_broadcast_ss(w.value + i * 4);                                                       \
@@ -90,101 +127,199 @@ LITESMITH_SPMM_BLOCKS(f32_spmm_4x8__avx2, LITESMITH_EACH_1)
 #undef LITESMITH_START
 #undef LITESMITH_WRITE
 
-// Eight values at even positions from p: p[0], p[2], ... p[14].
-inline __m256 LoadEven(const float* p) {
-  const __m256 picked = _mm256_shuffle_ps(_mm256_loadu_ps(p), _mm256_loadu_ps(p + 8), _MM_SHUFFLE(2, 0, 2, 0));
-  return _mm256_castpd_ps(_mm256_permute4x64_pd(_mm256_castps_pd(picked), _MM_SHUFFLE(3, 1, 2, 0)));
-}
-
-template <int kStride>
-inline __m256 LoadTap(const float* p) {
-  return kStride == 1 ? _mm256_loadu_ps(p) : LoadEven(p);
-}
+#define LITESMITH_START(v) __m256 sum##v = start;
+#define LITESMITH_STEP(v) sum##v = _mm256_fmadd_ps(weight, _mm256_loadu_ps(from + v * kLanes), sum##v);
+#define LITESMITH_WRITE(v) _mm256_storeu_ps(out + x + v * kLanes, Clamp(sum##v, low, high));
+#define LITESMITH_TAPS(EACH)                                    \
+  {                                                             \
+    EACH(LITESMITH_START)                                       \
+    for (int t = 0; t < num_taps; ++t) {                        \
+      const __m256 weight = _mm256_broadcast_ss(weights + t);   \
+      const float* from = taps[t] + x;                          \
+      EACH(LITESMITH_STEP)                                      \
+    }                                                           \
+    EACH(LITESMITH_WRITE)                                       \
+  }
 
 // 3x3 with the nine weights in registers and three chains of additions.
-template <int kStride>
-inline void DwRow3(const float* const* rows, const float* w, float bias, float lo, float hi, int width, float* out) {
+inline void Dw9(const float* const* taps, const float* w, __m256 start, __m256 low, __m256 high, int width, float* out) {
   const __m256 w0 = _mm256_set1_ps(w[0]), w1 = _mm256_set1_ps(w[1]), w2 = _mm256_set1_ps(w[2]);
   const __m256 w3 = _mm256_set1_ps(w[3]), w4 = _mm256_set1_ps(w[4]), w5 = _mm256_set1_ps(w[5]);
   const __m256 w6 = _mm256_set1_ps(w[6]), w7 = _mm256_set1_ps(w[7]), w8 = _mm256_set1_ps(w[8]);
-  const float *r0 = rows[0], *r1 = rows[1], *r2 = rows[2];
+  const float *t0 = taps[0], *t1 = taps[1], *t2 = taps[2], *t3 = taps[3], *t4 = taps[4], *t5 = taps[5], *t6 = taps[6],
+              *t7 = taps[7], *t8 = taps[8];
   for (int x = 0; x < width; x += kLanes) {
-    const int at = x * kStride;
-    __m256 a = _mm256_fmadd_ps(w0, LoadTap<kStride>(r0 + at), _mm256_set1_ps(bias));
-    __m256 b = _mm256_mul_ps(w3, LoadTap<kStride>(r1 + at));
-    __m256 c = _mm256_mul_ps(w6, LoadTap<kStride>(r2 + at));
-    a = _mm256_fmadd_ps(w1, LoadTap<kStride>(r0 + at + 1), a);
-    b = _mm256_fmadd_ps(w4, LoadTap<kStride>(r1 + at + 1), b);
-    c = _mm256_fmadd_ps(w7, LoadTap<kStride>(r2 + at + 1), c);
-    a = _mm256_fmadd_ps(w2, LoadTap<kStride>(r0 + at + 2), a);
-    b = _mm256_fmadd_ps(w5, LoadTap<kStride>(r1 + at + 2), b);
-    c = _mm256_fmadd_ps(w8, LoadTap<kStride>(r2 + at + 2), c);
-    const __m256 sum = _mm256_add_ps(_mm256_add_ps(a, b), c);
-    _mm256_storeu_ps(out + x, Clamp(sum, _mm256_set1_ps(lo), _mm256_set1_ps(hi)));
+    __m256 a = _mm256_fmadd_ps(w0, _mm256_loadu_ps(t0 + x), start);
+    __m256 b = _mm256_mul_ps(w3, _mm256_loadu_ps(t3 + x));
+    __m256 c = _mm256_mul_ps(w6, _mm256_loadu_ps(t6 + x));
+    a = _mm256_fmadd_ps(w1, _mm256_loadu_ps(t1 + x), a);
+    b = _mm256_fmadd_ps(w4, _mm256_loadu_ps(t4 + x), b);
+    c = _mm256_fmadd_ps(w7, _mm256_loadu_ps(t7 + x), c);
+    a = _mm256_fmadd_ps(w2, _mm256_loadu_ps(t2 + x), a);
+    b = _mm256_fmadd_ps(w5, _mm256_loadu_ps(t5 + x), b);
+    c = _mm256_fmadd_ps(w8, _mm256_loadu_ps(t8 + x), c);
+    _mm256_storeu_ps(out + x, Clamp(_mm256_add_ps(_mm256_add_ps(a, b), c), low, high));
   }
 }
 
-template <int kStride>
-inline void DwRow(const float* const* rows, int kernel_h, int kernel_w, const float* weights, float bias, float lo,
-                  float hi, int width, float* out) {
-  if (kernel_h == 3 && kernel_w == 3) return DwRow3<kStride>(rows, weights, bias, lo, hi, width, out);
-  for (int x = 0; x < width; x += kLanes) {
-    __m256 sum = _mm256_set1_ps(bias);
-    for (int ky = 0; ky < kernel_h; ++ky) {
-      const float* from = rows[ky] + x * kStride;
-      for (int kx = 0; kx < kernel_w; ++kx) {
-        sum = _mm256_fmadd_ps(_mm256_broadcast_ss(weights + ky * kernel_w + kx), LoadTap<kStride>(from + kx), sum);
-      }
-    }
-    _mm256_storeu_ps(out + x, Clamp(sum, _mm256_set1_ps(lo), _mm256_set1_ps(hi)));
-  }
-}
-
-void f32_dwconv_row__avx2(const float* const* rows, int kernel_h, int kernel_w, int stride, const float* weights,
-                          float bias, float lo, float hi, int width, float* out) {
-  if (stride == 1) {
-    DwRow<1>(rows, kernel_h, kernel_w, weights, bias, lo, hi, width, out);
-  } else {
-    DwRow<2>(rows, kernel_h, kernel_w, weights, bias, lo, hi, width, out);
-  }
-}
-
-// Eight output channels at a time share every load of the input.
-#define LITESMITH_START(v) __m256 sum##v = _mm256_set1_ps(o + v < outputs ? bias[o + v] : 0.0f);
-#define LITESMITH_STEP(v) sum##v = _mm256_fmadd_ps(_mm256_broadcast_ss(w + v), tap, sum##v);
-#define LITESMITH_WRITE(v) \
-  if (o + v < outputs) _mm256_storeu_ps(out + (o + v) * out_stride + x, Clamp(sum##v, low, high));
-template <int kStride>
-inline void ConvRow(const float* const* rows, int inputs, int kernel_h, int kernel_w, const float* weights,
-                    const float* bias, int outputs, float lo, float hi, int width, float* out, size_t out_stride) {
-  const int padded = (outputs + 7) / 8 * 8;
-  const __m256 low = _mm256_set1_ps(lo), high = _mm256_set1_ps(hi);
-  for (int x = 0; x < width; x += kLanes) {
-    for (int o = 0; o < outputs; o += 8) {
-      LITESMITH_EACH_8(LITESMITH_START)
-      const float* w = weights + o;
-      for (int row = 0; row < inputs * kernel_h; ++row) {
-        const float* from = rows[row] + x * kStride;
-        for (int kx = 0; kx < kernel_w; ++kx, w += padded) {
-          const __m256 tap = LoadTap<kStride>(from + kx);
-          LITESMITH_EACH_8(LITESMITH_STEP)
-        }
-      }
-      LITESMITH_EACH_8(LITESMITH_WRITE)
-    }
-  }
+void f32_dwconv_plane__avx2(const float* const* taps, int num_taps, const float* weights, float bias, float lo,
+                            float hi, int width, float* out) {
+  const __m256 start = _mm256_set1_ps(bias), low = _mm256_set1_ps(lo), high = _mm256_set1_ps(hi);
+  if (num_taps == 9) return Dw9(taps, weights, start, low, high, width, out);
+  int x = 0;
+  for (; x + 4 * kLanes <= width; x += 4 * kLanes) LITESMITH_TAPS(LITESMITH_EACH_4)
+  for (; x < width; x += kLanes) LITESMITH_TAPS(LITESMITH_EACH_1)
 }
 #undef LITESMITH_START
 #undef LITESMITH_STEP
 #undef LITESMITH_WRITE
+#undef LITESMITH_TAPS
 
-void f32_conv_row__avx2(const float* const* rows, int inputs, int kernel_h, int kernel_w, int stride,
-                        const float* weights, const float* bias, int outputs, float lo, float hi, int width, float* out,
-                        size_t out_stride) {
-  if (stride == 1) {
-    ConvRow<1>(rows, inputs, kernel_h, kernel_w, weights, bias, outputs, lo, hi, width, out, out_stride);
+// Four output channels share every load of the input; two or three vectors of them share every weight.
+#define LITESMITH_START(v)                                                                        \
+  __m256 a##v = _mm256_broadcast_ss(bias + o), b##v = _mm256_broadcast_ss(bias + o + 1),          \
+         c##v = _mm256_broadcast_ss(bias + o + 2), d##v = _mm256_broadcast_ss(bias + o + 3);
+#define LITESMITH_WRITE(v)                                                                        \
+  _mm256_storeu_ps(to + v * kLanes, Clamp(a##v, low, high));                                      \
+  if (o + 1 < outputs) _mm256_storeu_ps(to + out_stride + v * kLanes, Clamp(b##v, low, high));    \
+  if (o + 2 < outputs) _mm256_storeu_ps(to + 2 * out_stride + v * kLanes, Clamp(c##v, low, high)); \
+  if (o + 3 < outputs) _mm256_storeu_ps(to + 3 * out_stride + v * kLanes, Clamp(d##v, low, high));
+#define LITESMITH_TAPS(EACH)                                  \
+  for (int o = 0; o < outputs; o += 4) {                      \
+    EACH(LITESMITH_START)                                     \
+    const float* w = weights + o;                             \
+    for (int t = 0; t < num_taps; ++t, w += padded) {         \
+      const float* from = taps[t] + x;                        \
+      EACH(LITESMITH_INPUT)                                   \
+      __m256 weight = _mm256_broadcast_ss(w);                 \
+      EACH(LITESMITH_ROW_A)                                   \
+      weight = _mm256_broadcast_ss(w + 1);                    \
+      EACH(LITESMITH_ROW_B)                                   \
+      weight = _mm256_broadcast_ss(w + 2);                    \
+      EACH(LITESMITH_ROW_C)                                   \
+      weight = _mm256_broadcast_ss(w + 3);                    \
+      EACH(LITESMITH_ROW_D)                                   \
+    }                                                         \
+    float* to = out + o * out_stride + x;                     \
+    EACH(LITESMITH_WRITE)                                     \
+  }
+
+// `bias` is padded like the weights.
+void f32_conv_plane__avx2(const float* const* taps, int num_taps, const float* weights, const float* bias, int outputs,
+                          float lo, float hi, int width, float* out, size_t out_stride) {
+  const int padded = (outputs + 7) / 8 * 8;
+  const __m256 low = _mm256_set1_ps(lo), high = _mm256_set1_ps(hi);
+  int x = 0;
+  for (; x + 2 * kLanes < width; x += 3 * kLanes) LITESMITH_TAPS(LITESMITH_EACH_3)
+  for (; x + kLanes < width; x += 2 * kLanes) LITESMITH_TAPS(LITESMITH_EACH_2)
+  for (; x < width; x += kLanes) LITESMITH_TAPS(LITESMITH_EACH_1)
+}
+#undef LITESMITH_START
+#undef LITESMITH_WRITE
+#undef LITESMITH_TAPS
+
+// One vector of outputs of a 3x3 kernel. A window is the eight (stride 1) or sixteen (stride 2) values from a column on;
+// with stride 2 the sums stay in the order that shuffles deliver until the end. At the sides of the image, masks put
+// zeros where there is no column: on the left under the first tap, on the right under the third.
+struct Dw3x3Masks {
+  __m256 left[2], right[2];
+};
+
+inline __m256 ColumnMask(int column, int width) {
+  const __m256i at = _mm256_add_epi32(_mm256_set1_epi32(column), _mm256_setr_epi32(0, 1, 2, 3, 4, 5, 6, 7));
+  const __m256i inside = _mm256_andnot_si256(_mm256_cmpgt_epi32(_mm256_setzero_si256(), at),
+                                             _mm256_cmpgt_epi32(_mm256_set1_epi32(width), at));
+  return _mm256_castsi256_ps(inside);
+}
+
+template <bool kMasked>
+inline __m256 Window(const float* p, const __m256& mask) {
+  const __m256 values = _mm256_loadu_ps(p);
+  return kMasked ? _mm256_and_ps(values, mask) : values;
+}
+
+template <int kStride, bool kLeft, bool kRight>
+inline void Dw3Row(const float* p, const Dw3x3Masks& m, __m256 w0, __m256 w1, __m256 w2, __m256* a, __m256* b) {
+  if (kStride == 1) {
+    *a = _mm256_fmadd_ps(w0, Window<kLeft>(p, m.left[0]), *a);
+    *b = _mm256_fmadd_ps(w1, _mm256_loadu_ps(p + 1), *b);
+    *a = _mm256_fmadd_ps(w2, Window<kRight>(p + 2, m.right[0]), *a);
   } else {
-    ConvRow<2>(rows, inputs, kernel_h, kernel_w, weights, bias, outputs, lo, hi, width, out, out_stride);
+    const __m256 x = Window<kLeft>(p, m.left[0]), y = _mm256_loadu_ps(p + 8);
+    const __m256 u = Window<kRight>(p + 2, m.right[0]), v = Window<kRight>(p + 10, m.right[1]);
+    *a = _mm256_fmadd_ps(w0, _mm256_shuffle_ps(x, y, _MM_SHUFFLE(2, 0, 2, 0)), *a);
+    *b = _mm256_fmadd_ps(w1, _mm256_shuffle_ps(x, y, _MM_SHUFFLE(3, 1, 3, 1)), *b);
+    *a = _mm256_fmadd_ps(w2, _mm256_shuffle_ps(u, v, _MM_SHUFFLE(2, 0, 2, 0)), *a);
+  }
+}
+
+template <int kStride>
+inline void Dw3x3(const float* in, const Dw3x3View& v, const float* w, float bias, float lo, float hi, float* out) {
+  const __m256 w0 = _mm256_set1_ps(w[0]), w1 = _mm256_set1_ps(w[1]), w2 = _mm256_set1_ps(w[2]);
+  const __m256 w3 = _mm256_set1_ps(w[3]), w4 = _mm256_set1_ps(w[4]), w5 = _mm256_set1_ps(w[5]);
+  const __m256 w6 = _mm256_set1_ps(w[6]), w7 = _mm256_set1_ps(w[7]), w8 = _mm256_set1_ps(w[8]);
+  const __m256 start = _mm256_set1_ps(bias), low = _mm256_set1_ps(lo), high = _mm256_set1_ps(hi);
+  const int last = (v.out_width - 1) / kLanes * kLanes;  // first column of the last vector of a row
+  Dw3x3Masks masks;
+  for (int i = 0; i < 2; ++i) {
+    masks.left[i] = ColumnMask(i * 8 - v.pad_x, v.in_width);
+    masks.right[i] = ColumnMask(last * kStride + i * 8 + 2 - v.pad_x, v.in_width);
+  }
+  const __m256i tail = _mm256_cmpgt_epi32(_mm256_set1_epi32(v.out_width - last), _mm256_setr_epi32(0, 1, 2, 3, 4, 5, 6, 7));
+  // The vectors whose windows lie inside the image.
+  const int first_inner = v.pad_x > 0 ? kLanes : 0;
+  for (int y = 0; y < v.out_height; ++y) {
+    const float* row[3];
+    for (int k = 0; k < 3; ++k) {
+      const int iy = y * kStride + k - v.pad_y;
+      row[k] = (iy < 0 || iy >= v.in_height ? v.zeros : in + static_cast<ptrdiff_t>(iy) * v.in_width) - v.pad_x;
+    }
+    const float *r0 = row[0], *r1 = row[1], *r2 = row[2];
+    float* to = out + static_cast<ptrdiff_t>(y) * v.out_width;
+#define LITESMITH_DW3(x, kLeft, kRight)                                                         \
+  const int at = (x) * kStride;                                                                 \
+  __m256 a = start, b = _mm256_setzero_ps(), c = b, d = b;                                      \
+  Dw3Row<kStride, kLeft, kRight>(r0 + at, masks, w0, w1, w2, &a, &b);                           \
+  Dw3Row<kStride, kLeft, kRight>(r1 + at, masks, w3, w4, w5, &c, &d);                           \
+  Dw3Row<kStride, kLeft, kRight>(r2 + at, masks, w6, w7, w8, &a, &b);                           \
+  __m256 sum = _mm256_add_ps(_mm256_add_ps(a, b), _mm256_add_ps(c, d));                         \
+  if (kStride == 2) {                                                                           \
+    sum = _mm256_castpd_ps(_mm256_permute4x64_pd(_mm256_castps_pd(sum), _MM_SHUFFLE(3, 1, 2, 0))); \
+  }                                                                                             \
+  sum = Clamp(sum, low, high);
+    if (last > 0 && first_inner > 0) {
+      LITESMITH_DW3(0, true, false)
+      _mm256_storeu_ps(to, sum);
+    }
+    for (int x = first_inner; x < last; x += kLanes) {
+      LITESMITH_DW3(x, false, false)
+      _mm256_storeu_ps(to + x, sum);
+    }
+    // What runs over the end of a row is overwritten by the next one.
+    const bool whole = y + 1 < v.out_height && v.out_width >= kLanes;
+    if (last > 0) {
+      LITESMITH_DW3(last, false, true)
+      whole ? _mm256_storeu_ps(to + last, sum) : _mm256_maskstore_ps(to + last, tail, sum);
+    } else {
+      LITESMITH_DW3(last, true, true)
+      whole ? _mm256_storeu_ps(to + last, sum) : _mm256_maskstore_ps(to + last, tail, sum);
+    }
+#undef LITESMITH_DW3
+  }
+}
+
+void f32_dwconv3x3_plane__avx2(const float* in, const Dw3x3View& v, const float* weights, float bias, float lo, float hi,
+                               float* out) {
+  v.stride == 1 ? Dw3x3<1>(in, v, weights, bias, lo, hi, out) : Dw3x3<2>(in, v, weights, bias, lo, hi, out);
+}
+
+void f32_split_row__avx2(const float* row, int n, float* even, float* odd) {
+  for (int i = 0; i < n; i += 2 * kLanes) {
+    const __m256 a = _mm256_loadu_ps(row + i), b = _mm256_loadu_ps(row + i + kLanes);
+    const __m256d e = _mm256_castps_pd(_mm256_shuffle_ps(a, b, _MM_SHUFFLE(2, 0, 2, 0)));
+    const __m256d o = _mm256_castps_pd(_mm256_shuffle_ps(a, b, _MM_SHUFFLE(3, 1, 3, 1)));
+    _mm256_storeu_ps(even + i / 2, _mm256_castpd_ps(_mm256_permute4x64_pd(e, _MM_SHUFFLE(3, 1, 2, 0))));
+    _mm256_storeu_ps(odd + i / 2, _mm256_castpd_ps(_mm256_permute4x64_pd(o, _MM_SHUFFLE(3, 1, 2, 0))));
   }
 }
 
@@ -192,14 +327,20 @@ void f32_conv_row__avx2(const float* const* rows, int inputs, int kernel_h, int 
 
 void FillAvx2Float(KernelTable* t) {
   t->f32_spmm[0] = {"f32_spmm_1x64__avx2", 64, f32_spmm_1x64__avx2};
-  t->f32_spmm[1] = {"f32_spmm_1x32__avx2", 32, f32_spmm_1x32__avx2};
-  t->f32_spmm[2] = {"f32_spmm_1x16__avx2", 16, f32_spmm_1x16__avx2};
-  t->f32_spmm[3] = {"f32_spmm_1x8__avx2", 8, f32_spmm_1x8__avx2};
+  t->f32_spmm[1] = {"f32_spmm_1x56__avx2", 56, f32_spmm_1x56__avx2};
+  t->f32_spmm[2] = {"f32_spmm_1x48__avx2", 48, f32_spmm_1x48__avx2};
+  t->f32_spmm[3] = {"f32_spmm_1x40__avx2", 40, f32_spmm_1x40__avx2};
+  t->f32_spmm[4] = {"f32_spmm_1x32__avx2", 32, f32_spmm_1x32__avx2};
+  t->f32_spmm[5] = {"f32_spmm_1x24__avx2", 24, f32_spmm_1x24__avx2};
+  t->f32_spmm[6] = {"f32_spmm_1x16__avx2", 16, f32_spmm_1x16__avx2};
+  t->f32_spmm[7] = {"f32_spmm_1x8__avx2", 8, f32_spmm_1x8__avx2};
   t->f32_spmm_4x1[0] = {"f32_spmm_4x24__avx2", 24, f32_spmm_4x24__avx2};
   t->f32_spmm_4x1[1] = {"f32_spmm_4x16__avx2", 16, f32_spmm_4x16__avx2};
   t->f32_spmm_4x1[2] = {"f32_spmm_4x8__avx2", 8, f32_spmm_4x8__avx2};
-  t->f32_dwconv_row = {"f32_dwconv_row__avx2", f32_dwconv_row__avx2};
-  t->f32_conv_row = {"f32_conv_row__avx2", f32_conv_row__avx2};
+  t->f32_dwconv_plane = {"f32_dwconv_plane__avx2", f32_dwconv_plane__avx2};
+  t->f32_split_row = {"f32_split_row__avx2", f32_split_row__avx2};
+  t->f32_dwconv3x3_plane = {"f32_dwconv3x3_plane__avx2", f32_dwconv3x3_plane__avx2};
+  t->f32_conv_plane = {"f32_conv_plane__avx2", f32_conv_plane__avx2};
 }
 
 }  // namespace litesmith

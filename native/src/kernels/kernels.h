@@ -106,15 +106,25 @@ struct SpmmKernel {
   SpmmFn* run;
 };
 
-// Depthwise in planes, stride 1 or 2: rows[ky] points at the input row under tap row ky, already padded so that
-// rows[ky][x * stride + kx] exists for every x < width and tap kx.
-using DwPlaneRowFn = void(const float* const* rows, int kernel_h, int kernel_w, int stride, const float* weights,
-                          float bias, float lo, float hi, int width, float* out);
-// Dense convolution of few input channels in planes: one output row of `outputs` channels at once.
-// rows[c * kernel_h + ky] as above; weights [kernel_h * kernel_w * inputs][outputs padded to 8].
-using ConvPlaneRowFn = void(const float* const* rows, int inputs, int kernel_h, int kernel_w, int stride,
-                            const float* weights, const float* bias, int outputs, float lo, float hi, int width,
-                            float* out, size_t out_stride);
+// Convolutions in planes: taps[t] points at the input under tap t of output 0, and the input under output x is
+// taps[t][x], whatever the stride: the caller has taken the rows and columns of strided inputs apart. Reads and writes
+// whole vectors.
+using DwPlaneFn = void(const float* const* taps, int num_taps, const float* weights, float bias, float lo, float hi,
+                       int width, float* out);
+// The same for a whole plane of a 3x3 kernel with stride 1 or 2, padding included; the middle tap is never in the padding
+// at the sides. Reads up to 64 bytes around the input plane; writes nothing outside of the output plane.
+struct Dw3x3View {
+  int in_height, in_width, out_height, out_width;
+  int stride, pad_y, pad_x;  // pads of at most 1
+  const float* zeros;        // in_width + 32 of them, 16 of which before the pointer
+};
+using Dw3x3PlaneFn = void(const float* in, const Dw3x3View& v, const float* weights, float bias, float lo, float hi,
+                          float* out);
+// even[i] = row[2 * i], odd[i] = row[2 * i + 1] for all of n values; reads and writes whole vectors.
+using SplitRowFn = void(const float* row, int n, float* even, float* odd);
+// Several output channels from the same taps, those of all input channels; weights [num_taps][outputs padded to 8].
+using ConvPlaneFn = void(const float* const* taps, int num_taps, const float* weights, const float* bias, int outputs,
+                         float lo, float hi, int width, float* out, size_t out_stride);
 
 }  // namespace litesmith
 

@@ -176,35 +176,43 @@ void f32_spmm_4x8__scalar(const float* in, size_t in_stride, int width, const Sp
   }
 }
 
-void f32_dwconv_row__scalar(const float* const* rows, int kernel_h, int kernel_w, int stride, const float* weights,
-                            float bias, float lo, float hi, int width, float* out) {
+void f32_dwconv_plane__scalar(const float* const* taps, int num_taps, const float* weights, float bias, float lo,
+                              float hi, int width, float* out) {
   for (int x = 0; x < width; ++x) {
     float sum = bias;
-    for (int ky = 0; ky < kernel_h; ++ky) {
-      for (int kx = 0; kx < kernel_w; ++kx) sum += weights[ky * kernel_w + kx] * rows[ky][x * stride + kx];
-    }
+    for (int t = 0; t < num_taps; ++t) sum += weights[t] * taps[t][x];
     out[x] = ClampF(sum, lo, hi);
   }
 }
 
-void f32_conv_row__scalar(const float* const* rows, int inputs, int kernel_h, int kernel_w, int stride,
-                          const float* weights, const float* bias, int outputs, float lo, float hi, int width,
-                          float* out, size_t out_stride) {
+void f32_conv_plane__scalar(const float* const* taps, int num_taps, const float* weights, const float* bias,
+                            int outputs, float lo, float hi, int width, float* out, size_t out_stride) {
   const int padded = (outputs + 7) / 8 * 8;
   for (int o = 0; o < outputs; ++o) {
     for (int x = 0; x < width; ++x) {
       float sum = bias[o];
-      int k = 0;
-      for (int c = 0; c < inputs; ++c) {
-        for (int ky = 0; ky < kernel_h; ++ky) {
-          for (int kx = 0; kx < kernel_w; ++kx, ++k) {
-            sum += weights[k * padded + o] * rows[c * kernel_h + ky][x * stride + kx];
-          }
-        }
-      }
+      for (int t = 0; t < num_taps; ++t) sum += weights[t * padded + o] * taps[t][x];
       out[o * out_stride + x] = ClampF(sum, lo, hi);
     }
   }
+}
+
+void f32_dwconv3x3_plane__scalar(const float* in, const Dw3x3View& v, const float* weights, float bias, float lo,
+                                 float hi, float* out) {
+  for (int y = 0; y < v.out_height; ++y) {
+    for (int x = 0; x < v.out_width; ++x) {
+      float sum = bias;
+      for (int k = 0; k < 9; ++k) {
+        const int iy = y * v.stride + k / 3 - v.pad_y, ix = x * v.stride + k % 3 - v.pad_x;
+        if (iy >= 0 && iy < v.in_height && ix >= 0 && ix < v.in_width) sum += weights[k] * in[iy * v.in_width + ix];
+      }
+      out[y * v.out_width + x] = ClampF(sum, lo, hi);
+    }
+  }
+}
+
+void f32_split_row__scalar(const float* row, int n, float* even, float* odd) {
+  for (int i = 0; i < n; ++i) (i % 2 == 0 ? even : odd)[i / 2] = row[i];
 }
 
 KernelTable MakeTable() {
@@ -224,8 +232,10 @@ KernelTable MakeTable() {
   t.s16_scale = {"s16_scale__scalar", s16_scale__scalar};
   t.f32_quantize_s16 = {"f32_quantize_s16__scalar", f32_quantize_s16__scalar};
   t.s16_dequantize_f32 = {"s16_dequantize_f32__scalar", s16_dequantize_f32__scalar};
-  t.f32_dwconv_row = {"f32_dwconv_row__scalar", f32_dwconv_row__scalar};
-  t.f32_conv_row = {"f32_conv_row__scalar", f32_conv_row__scalar};
+  t.f32_dwconv_plane = {"f32_dwconv_plane__scalar", f32_dwconv_plane__scalar};
+  t.f32_split_row = {"f32_split_row__scalar", f32_split_row__scalar};
+  t.f32_dwconv3x3_plane = {"f32_dwconv3x3_plane__scalar", f32_dwconv3x3_plane__scalar};
+  t.f32_conv_plane = {"f32_conv_plane__scalar", f32_conv_plane__scalar};
   return t;
 }
 

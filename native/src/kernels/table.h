@@ -20,8 +20,10 @@ namespace litesmith {
   X(s16_scale, ScaleS16Fn)                 \
   X(f32_quantize_s16, QuantizeFn)          \
   X(s16_dequantize_f32, DequantizeFn)      \
-  X(f32_dwconv_row, DwPlaneRowFn)          \
-  X(f32_conv_row, ConvPlaneRowFn)
+  X(f32_dwconv_plane, DwPlaneFn)           \
+  X(f32_dwconv3x3_plane, Dw3x3PlaneFn)     \
+  X(f32_conv_plane, ConvPlaneFn)           \
+  X(f32_split_row, SplitRowFn)
 
 template <class Fn>
 struct Kernel {
@@ -29,7 +31,7 @@ struct Kernel {
   Fn* run = nullptr;
 };
 
-constexpr int kSpmmWidths = 4;
+constexpr int kSpmmWidths = 8;
 
 struct KernelTable {
   const char* tier = nullptr;

@@ -27,8 +27,10 @@ class Verifier {
         {t_.f32_quantize_s16.name, [&] { return Quantize(); }},
         {t_.f32_spmm[0].name, [&] { return Spmm(t_.f32_spmm, ref_.f32_spmm[0], 1); }},
         {t_.f32_spmm_4x1[0].name, [&] { return Spmm(t_.f32_spmm_4x1, ref_.f32_spmm_4x1[0], 4); }},
-        {t_.f32_dwconv_row.name, [&] { return DwRow(); }},
-        {t_.f32_conv_row.name, [&] { return ConvRow(); }},
+        {t_.f32_dwconv_plane.name, [&] { return DwPlane(); }},
+        {t_.f32_dwconv3x3_plane.name, [&] { return Dw3x3Plane(); }},
+        {t_.f32_conv_plane.name, [&] { return ConvPlane(); }},
+        {t_.f32_split_row.name, [&] { return SplitRow(); }},
     };
     for (const auto& [name, check] : checks) {
       if (!check()) return std::string(name) + " differs from the scalar reference" + detail_;
@@ -269,44 +271,75 @@ class Verifier {
     return true;
   }
 
-  bool DwRow() {
-    for (int kernel : {3, 5}) {
-      for (int stride : {1, 2}) {
-        for (int width : {1, 7, 8, 29}) {
-          const std::vector<float> in = Floats(static_cast<size_t>(kernel) * 128), w = Floats(kernel * kernel);
-          std::vector<const float*> rows(kernel);
-          for (int y = 0; y < kernel; ++y) rows[y] = in.data() + y * 128;
-          std::vector<float> got(64), want(64);
-          t_.f32_dwconv_row.run(rows.data(), kernel, kernel, stride, w.data(), 0.3f, 0.0f, 6.0f, width, got.data());
-          ref_.f32_dwconv_row.run(rows.data(), kernel, kernel, stride, w.data(), 0.3f, 0.0f, 6.0f, width, want.data());
-          got.resize(width);
-          want.resize(width);
-          if (!Close(got, want)) return false;
+  bool DwPlane() {
+    for (int num_taps : {1, 4, 9, 25}) {
+      for (int width : {1, 7, 8, 29, 75}) {
+        const std::vector<float> in = Floats(static_cast<size_t>(num_taps) * 128), w = Floats(num_taps);
+        std::vector<const float*> taps(num_taps);
+        for (int t = 0; t < num_taps; ++t) taps[t] = in.data() + t * 120 + t % 3;
+        std::vector<float> got(128), want(128);
+        t_.f32_dwconv_plane.run(taps.data(), num_taps, w.data(), 0.3f, 0.0f, 6.0f, width, got.data());
+        ref_.f32_dwconv_plane.run(taps.data(), num_taps, w.data(), 0.3f, 0.0f, 6.0f, width, want.data());
+        got.resize(width);
+        want.resize(width);
+        if (!Close(got, want)) return false;
+      }
+    }
+    return true;
+  }
+
+  bool Dw3x3Plane() {
+    for (int stride : {1, 2}) {
+      for (int width : {1, 2, 7, 8, 9, 14, 15, 16, 17, 33, 48}) {
+        for (int pad : {0, 1}) {
+          const int most = stride == 1 ? width - 2 + 2 * pad : (width + pad) / 2;
+          for (int out_width = std::max(1, most - 1); out_width <= most; ++out_width) {
+            const int height = Int(1, 5), out_height = std::max(1, (height + pad) / stride);
+            const std::vector<float> in = Floats(static_cast<size_t>(height) * width + 32), w = Floats(9);
+            const std::vector<float> zeros(width + 64, 0.0f);
+            const Dw3x3View v{height, width, out_height, out_width, stride, pad, pad, zeros.data() + 16};
+            std::vector<float> got(static_cast<size_t>(out_height) * out_width + 16, 7.0f), want = got;
+            t_.f32_dwconv3x3_plane.run(in.data() + 16, v, w.data(), 0.3f, -1.5f, 2.0f, got.data());
+            ref_.f32_dwconv3x3_plane.run(in.data() + 16, v, w.data(), 0.3f, -1.5f, 2.0f, want.data());
+            if (!Close(got, want)) return false;  // and nothing behind the plane is written
+          }
         }
       }
     }
     return true;
   }
 
-  bool ConvRow() {
-    for (int stride : {1, 2}) {
+  bool ConvPlane() {
+    for (int num_taps : {9, 27}) {
       for (int outputs : {1, 4, 6, 13}) {
-        const int inputs = Int(1, 4), kernel = 3, width = Int(1, 40), padded = (outputs + 7) / 8 * 8;
-        const std::vector<float> in = Floats(static_cast<size_t>(inputs) * kernel * 160);
-        const std::vector<float> w = Floats(static_cast<size_t>(inputs) * kernel * kernel * padded);
-        const std::vector<float> bias = Floats(padded);
-        std::vector<const float*> rows(static_cast<size_t>(inputs) * kernel);
-        for (size_t i = 0; i < rows.size(); ++i) rows[i] = in.data() + i * 160;
+        const int width = Int(1, 60), padded = (outputs + 7) / 8 * 8;
+        const std::vector<float> in = Floats(static_cast<size_t>(num_taps) * 80);
+        const std::vector<float> w = Floats(static_cast<size_t>(num_taps) * padded), bias = Floats(padded);
+        std::vector<const float*> taps(num_taps);
+        for (int t = 0; t < num_taps; ++t) taps[t] = in.data() + t * 80 + t % 3;
         std::vector<float> got(static_cast<size_t>(outputs) * 64, 0.0f), want = got;
-        t_.f32_conv_row.run(rows.data(), inputs, kernel, kernel, stride, w.data(), bias.data(), outputs, -3.0f, 3.0f,
-                            width, got.data(), 64);
-        ref_.f32_conv_row.run(rows.data(), inputs, kernel, kernel, stride, w.data(), bias.data(), outputs, -3.0f, 3.0f,
-                              width, want.data(), 64);
+        t_.f32_conv_plane.run(taps.data(), num_taps, w.data(), bias.data(), outputs, -3.0f, 3.0f, width, got.data(), 64);
+        ref_.f32_conv_plane.run(taps.data(), num_taps, w.data(), bias.data(), outputs, -3.0f, 3.0f, width, want.data(),
+                                64);
         for (int o = 0; o < outputs; ++o) {
           for (int x = width; x < 64; ++x) got[o * 64 + x] = want[o * 64 + x];
         }
         if (!Close(got, want)) return false;
       }
+    }
+    return true;
+  }
+
+  bool SplitRow() {
+    for (int n : {1, 2, 15, 16, 17, 40}) {
+      const std::vector<float> in = Floats(64);
+      std::vector<float> got(64, 0.0f), want = got;
+      t_.f32_split_row.run(in.data(), n, got.data(), got.data() + 32);
+      ref_.f32_split_row.run(in.data(), n, want.data(), want.data() + 32);
+      for (int i = 0; i < 64; ++i) {
+        if (i % 32 >= (i < 32 ? (n + 1) / 2 : n / 2)) got[i] = want[i];
+      }
+      if (!Close(got, want)) return false;
     }
     return true;
   }

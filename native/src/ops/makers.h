@@ -18,6 +18,7 @@ OpMaker MakeResizeBilinear16, MakeResizeNearest16;
 
 OpMaker MakeSparseConv, MakeSparseFullyConnected, MakePlanarDepthwise;
 OpMaker MakePlanarAdd, MakePlanarMul, MakePlanarMean, MakePlanarPad, MakePlanarAveragePool, MakePlanarMaxPool;
+OpMaker MakePlanarResizeBilinear, MakePlanarResizeNearest, MakeDensify;
 OpMaker MakePlanarRelu, MakePlanarRelu6, MakePlanarHardSwish, MakePlanarLogistic, MakePlanarReshape;
 
 }  // namespace litesmith

@@ -59,6 +59,8 @@ const std::vector<OpEntry>& SparseOps() {
       {kRelu, "RELU", MakePlanarRelu},
       {kRelu6, "RELU6", MakePlanarRelu6},
       {kReshape, "RESHAPE", MakePlanarReshape},
+      {kResizeBilinear, "RESIZE_BILINEAR", MakePlanarResizeBilinear},
+      {kResizeNearestNeighbor, "RESIZE_NEAREST_NEIGHBOR", MakePlanarResizeNearest},
       {kSqueeze, "SQUEEZE", MakePlanarReshape},
   };
   return *ops;

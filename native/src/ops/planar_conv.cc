@@ -1,7 +1,8 @@
 // SPDX-License-Identifier: Apache-2.0
 // Dense convolutions that stand in sparse chains: depthwise, and the first convolution of few input channels.
 //
-// Planes are copied into frames with the padding around them, so that the row kernels need no special case at borders.
+// Bands of rows are copied into frames with the padding around them, and the rows and columns of strided inputs taken
+// apart on the way: the kernels know neither borders nor strides, and a band stays in the first-level cache.
 #include <algorithm>
 #include <cstring>
 
@@ -16,37 +17,18 @@ std::unique_ptr<Op> MakePlanarFirstConv(const NodeView& node, const KernelTable&
 
 namespace {
 
-constexpr int kMostFirstChannels = 4;
-constexpr int kReadSlack = 32;  // floats a row kernel may read past the last tap
+constexpr int kMostFirstChannels = 4, kMostTaps = 49;
+constexpr size_t kBandBytes = 16 * 1024;
+constexpr int kSlack = 16;  // floats a kernel may touch past the last tap or output
 
 // memcpy for rows of a few values, where the call would cost more than the copy.
 inline void CopyRow(const float* from, int n, float* to) {
   int i = 0;
   for (; i + 8 <= n; i += 8) std::memcpy(to + i, from + i, 8 * sizeof(float));
-  for (; i < n; ++i) to[i] = from[i];
+  if (n & 4) std::memcpy(to + i, from + i, 4 * sizeof(float)), i += 4;
+  if (n & 2) std::memcpy(to + i, from + i, 2 * sizeof(float)), i += 2;
+  if (n & 1) to[i] = from[i];
 }
-
-// A plane with zeros around it.
-struct Frame {
-  int height = 0, width = 0, pad_y = 0, pad_x = 0;
-  int64_t stride() const { return width; }
-  int64_t floats() const { return static_cast<int64_t>(height) * width + kReadSlack; }
-
-  static Frame For(const PlanarShape& in, const Window& y, const Window& x, int kernel, int stride) {
-    Frame f;
-    f.pad_y = y.pad;
-    f.pad_x = x.pad;
-    f.height = std::max((y.out - 1) * stride + kernel, y.pad + in.height);
-    f.width = std::max((x.out - 1) * stride + kernel, x.pad + in.width);
-    return f;
-  }
-  // The border must already be zero; only the inside is written.
-  void Fill(const float* plane, const PlanarShape& in, float* to) const {
-    for (int y = 0; y < in.height; ++y) {
-      CopyRow(plane + static_cast<int64_t>(y) * in.width, in.width, to + (y + pad_y) * stride() + pad_x);
-    }
-  }
-};
 
 // Kernel, stride and padding both operators accept: square, stride 1 or 2, no dilation.
 struct Geometry {
@@ -54,17 +36,70 @@ struct Geometry {
   Padding padding = Padding::kSame;
   PlanarShape in;
   Window y, x;
-  Frame frame;
+  int band = 0;   // output rows at a time
+  int width = 0;  // floats of a row in a frame
 
-  bool Plan(const Shape& shape) {
+  bool Plan(const Shape& shape, size_t planes) {
     in = PlanarOf(shape);
     y = WindowOf(padding, in.height, kernel, stride, 1);
     x = WindowOf(padding, in.width, kernel, stride, 1);
-    frame = Frame::For(in, y, x, kernel, stride);
-    return y.out > 0 && x.out > 0;
+    if (y.out <= 0 || x.out <= 0) return false;
+    width = x.out + reach();
+    band = 1;
+    while (band < y.out && (FrameFloats(band + 1) * planes + (band + 1) * width) * sizeof(float) <= kBandBytes) ++band;
+    return true;
   }
   PlanarShape Out(int channels) const { return {in.batch, y.out, x.out, channels}; }
-  int row_floats() const { return (x.out + 7) / 8 * 8; }
+  int bands() const { return (y.out + band - 1) / band; }
+
+  // A frame has stride * stride parts: rows r and columns c with the same r % stride and c % stride.
+  int reach() const { return (kernel - 1) / stride; }
+  int64_t PartFloats(int rows) const { return static_cast<int64_t>(rows + reach()) * width + kSlack; }
+  int64_t FrameFloats(int rows) const { return PartFloats(rows) * stride * stride; }
+  int64_t FrameFloats() const { return FrameFloats(band); }
+  const float* Tap(const float* frame, int ky, int kx) const {
+    return frame + (ky % stride * stride + kx % stride) * PartFloats(band) + static_cast<int64_t>(ky / stride) * width +
+           kx / stride;
+  }
+
+  // The input of output rows [first, first + rows), with zeros where the image ends. Rows are copied in whole vectors:
+  // what runs over the end of one is overwritten by the zeros behind it and by the next.
+  void Fill(const KernelTable& kernels, const float* plane, int first, int rows, float* frame) const {
+    const int64_t part = PartFloats(band);
+    const int count = stride == 1 ? rows - 1 + kernel : (rows - 1) * 2 + kernel;
+    for (int r = 0; r < count; ++r) {
+      const int iy = first * stride + r - y.pad;
+      float* to = stride == 1 ? frame + static_cast<int64_t>(r) * width
+                              : frame + (r % 2) * 2 * part + static_cast<int64_t>(r / 2) * width;
+      if (iy < 0 || iy >= in.height) {
+        std::memset(to, 0, width * sizeof(float));
+        if (stride == 2) std::memset(to + part, 0, width * sizeof(float));
+        continue;
+      }
+      const float* row = plane + static_cast<int64_t>(iy) * in.width;
+      if (stride == 1) {
+        const int n = std::min(in.width, width - x.pad);
+        for (int i = 0; i < x.pad; ++i) to[i] = 0.0f;
+        for (int i = 0; i < n; i += 8) std::memcpy(to + x.pad + i, row + i, 8 * sizeof(float));
+        for (int i = x.pad + n; i < width; ++i) to[i] = 0.0f;
+      } else {
+        Split(kernels, row, to, to + part);
+      }
+    }
+  }
+
+ private:
+  // Column i of the image is column i + pad of the frame.
+  void Split(const KernelTable& kernels, const float* row, float* even, float* odd) const {
+    float* first = x.pad % 2 == 0 ? even + x.pad / 2 : odd + x.pad / 2;
+    float* second = x.pad % 2 == 0 ? odd + x.pad / 2 : even + x.pad / 2 + 1;
+    const int n = std::min(in.width, 2 * width - x.pad);
+    for (float* to = even; to < even + (x.pad + 1) / 2; ++to) *to = 0.0f;
+    for (float* to = odd; to < odd + x.pad / 2; ++to) *to = 0.0f;
+    kernels.f32_split_row.run(row, n, first, second);
+    for (float* to = first + (n + 1) / 2; to < (first < odd ? even : odd) + width; ++to) *to = 0.0f;
+    for (float* to = second + n / 2; to < (second < odd ? even : odd) + width; ++to) *to = 0.0f;
+  }
 };
 
 template <class Params>
@@ -102,10 +137,12 @@ class PlanarDepthwise : public PlanarOp {
     for (int c = 0; c < channels_; ++c) {
       for (int t = 0; t < taps; ++t) weights_[static_cast<size_t>(c) * taps + t] = values[static_cast<size_t>(t) * channels_ + c];
     }
-    return g_.Plan(ShapeOf(node.input(0)));
+    return Plan(ShapeOf(node.input(0)));
   }
 
-  const char* kernel_name() const override { return kernels_.f32_dwconv_row.name; }
+  const char* kernel_name() const override {
+    return whole_planes() ? kernels_.f32_dwconv3x3_plane.name : kernels_.f32_dwconv_plane.name;
+  }
   void Estimate(double* here_us, double* stock_us) const override {
     const double macs = static_cast<double>(g_.in.batch) * g_.y.out * g_.x.out * channels_ * g_.kernel * g_.kernel;
     *here_us = macs * speed::kDepthwiseMacHere * 1e-3;
@@ -113,55 +150,89 @@ class PlanarDepthwise : public PlanarOp {
   }
 
   bool InferShapes(const std::vector<Shape>& in, std::vector<Shape>* out) override {
-    if (in[0].size() != 4 || in[0][3] != channels_ || !g_.Plan(in[0])) return false;
+    if (in[0].size() != 4 || in[0][3] != channels_ || !Plan(in[0])) return false;
     (*out)[0] = {in[0][0], g_.y.out, g_.x.out, channels_};
     return true;
   }
 
-  // A frame and its output line per worker.
+  // A frame and the rows made from it per worker.
   size_t ScratchBytes(int num_threads) const override { return num_threads * WorkerBytes(); }
 
   void Run(const RunArgs& args) override {
     const auto* in = static_cast<const float*>(args.inputs[0]);
     auto* out = static_cast<float*>(args.outputs[0]);
     const int64_t in_plane = g_.in.plane(), out_plane = g_.Out(channels_).plane();
-    std::memset(args.scratch, 0, args.pool->num_threads() * WorkerBytes());
-    const auto channel = [&](int index, int worker) {
-      auto* frame = reinterpret_cast<float*>(args.scratch + worker * WorkerBytes());
-      g_.frame.Fill(in + index * in_plane, g_.in, frame);
-      const int c = index % channels_;
-      const float* weights = weights_.data() + static_cast<size_t>(c) * g_.kernel * g_.kernel;
-      float* plane = out + index * out_plane;
-      // The kernel runs over frame positions into a buffer of its own: whole vectors never meet a neighbour's plane.
-      // With stride 1 the rows of the frame are one long row, which saves a call and a load of the weights per row.
-      float* line = frame + FrameFloats();
-      const int rows_at_once = g_.stride == 1 ? g_.y.out : 1;
-      const int line_step = g_.stride == 1 ? static_cast<int>(g_.frame.stride()) : g_.x.out;
-      const int width = (rows_at_once - 1) * line_step + g_.x.out;
-      const float* rows[7];
-      for (int y = 0; y < g_.y.out; y += rows_at_once) {
-        for (int k = 0; k < g_.kernel; ++k) rows[k] = frame + (y * g_.stride + k) * g_.frame.stride();
-        kernels_.f32_dwconv_row.run(rows, g_.kernel, g_.kernel, g_.stride, weights, bias_[c], lo_, hi_, width, line);
-        for (int r = 0; r < rows_at_once; ++r) {
-          CopyRow(line + static_cast<int64_t>(r) * line_step, g_.x.out, plane + static_cast<int64_t>(y + r) * g_.x.out);
-        }
-      }
-    };
+    const Dw3x3View view{g_.in.height, g_.in.width, g_.y.out, g_.x.out, g_.stride, g_.y.pad, g_.x.pad, zeros_.data() + 16};
     // Small planes in groups: a task of a few microseconds costs more to hand out than to run.
     const int total = g_.in.batch * channels_;
-    const int group = static_cast<int>(std::max<int64_t>(1, 8192 / std::max<int64_t>(out_plane, 1)));
+    const int group = static_cast<int>(std::max<int64_t>(kAtOnce, 8192 / std::max<int64_t>(out_plane, 1)));
     args.pool->Run((total + group - 1) / group, [&](int task, int worker) {
-      for (int i = task * group; i < std::min(total, (task + 1) * group); ++i) channel(i, worker);
+      auto* scratch = reinterpret_cast<float*>(args.scratch + worker * WorkerBytes());
+      const int last = std::min(total, (task + 1) * group);
+      if (whole_planes()) {
+        for (int i = task * group; i < last; ++i) {
+          const int c = i % channels_;
+          kernels_.f32_dwconv3x3_plane.run(in + i * in_plane, view, weights_.data() + static_cast<size_t>(c) * 9, bias_[c],
+                                           lo_, hi_, out + i * out_plane);
+        }
+        return;
+      }
+      for (int i = task * group; i < last; i += at_once_) {
+        const int count = std::min(at_once_, last - i);
+        for (int y = 0; y < g_.y.out; y += g_.band) {
+          Band(in + i * in_plane, i, count, y, scratch, out + i * out_plane + static_cast<int64_t>(y) * g_.x.out);
+        }
+      }
     });
   }
 
  private:
-  int64_t FrameFloats() const { return (g_.frame.floats() + 15) / 16 * 16; }
-  int64_t LineFloats() const { return g_.stride == 1 ? g_.frame.floats() : g_.row_floats(); }
-  size_t WorkerBytes() const { return (FrameFloats() + LineFloats() + 31) / 16 * 16 * sizeof(float); }
+  static constexpr size_t kPlanes = 1;
+  static constexpr int kAtOnce = 8;
+
+  // One band of several planes. All are filled before the first is used: a processor waits for small stores that a
+  // large load finds still on their way to the cache.
+  void Band(const float* in, int first, int count, int y, float* scratch, float* out) const {
+    const int64_t in_plane = g_.in.plane(), out_plane = g_.Out(channels_).plane();
+    const int rows = std::min(g_.band, g_.y.out - y), num_taps = g_.kernel * g_.kernel;
+    float* const lines = scratch + at_once_ * g_.FrameFloats();
+    for (int i = 0; i < count; ++i) g_.Fill(kernels_, in + i * in_plane, y, rows, scratch + i * g_.FrameFloats());
+    const float* taps[kMostTaps];
+    for (int t = 0; t < num_taps; ++t) taps[t] = g_.Tap(scratch, t / g_.kernel, t % g_.kernel);
+    for (int i = 0; i < count; ++i) {
+      const int c = (first + i) % channels_;
+      // The rows of a frame are one long row: one call for all, which also computes what lies between them.
+      kernels_.f32_dwconv_plane.run(taps, num_taps, weights_.data() + static_cast<size_t>(c) * num_taps, bias_[c], lo_,
+                                    hi_, (rows - 1) * g_.width + g_.x.out, lines + i * LineFloats());
+      for (int t = 0; t < num_taps; ++t) taps[t] += g_.FrameFloats();
+    }
+    for (int i = 0; i < count; ++i) {
+      const float* line = lines + i * LineFloats();
+      for (int r = 0; r < rows; ++r) CopyRow(line + r * g_.width, g_.x.out, out + i * out_plane + r * g_.x.out);
+    }
+  }
+
+  // The kernel for 3x3 needs no frames.
+  bool whole_planes() const {
+    return g_.kernel == 3 && g_.y.pad <= 1 && g_.x.pad <= 1 && (g_.x.out - 1) * g_.stride + 1 - g_.x.pad < g_.in.width;
+  }
+
+  bool Plan(const Shape& shape) {
+    if (!g_.Plan(shape, kPlanes)) return false;
+    const size_t each = (g_.FrameFloats() + LineFloats()) * sizeof(float);
+    at_once_ = static_cast<int>(std::clamp<size_t>(kBandBytes / each, 1, kAtOnce));
+    zeros_.assign(whole_planes() ? g_.in.width + 64 : 0, 0.0f);
+    return true;
+  }
+  int64_t LineFloats() const { return static_cast<int64_t>(g_.band) * g_.width + kSlack; }
+  size_t WorkerBytes() const {
+    return static_cast<size_t>(at_once_ * (g_.FrameFloats() + LineFloats()) + 15) / 16 * 16 * sizeof(float);
+  }
 
   const KernelTable& kernels_;
   const int channels_;
+  int at_once_ = 1;
+  std::vector<float> zeros_;
   Geometry g_;
   std::vector<float> weights_, bias_;
   float lo_ = 0, hi_ = 0;
@@ -194,10 +265,11 @@ class PlanarFirstConv : public PlanarOp {
         }
       }
     }
-    return g_.Plan(ShapeOf(node.input(0)));
+    bias_.resize(padded, 0.0f);
+    return g_.Plan(ShapeOf(node.input(0)), inputs_);
   }
 
-  const char* kernel_name() const override { return kernels_.f32_conv_row.name; }
+  const char* kernel_name() const override { return kernels_.f32_conv_plane.name; }
   void Estimate(double* here_us, double* stock_us) const override {
     const double macs =
         static_cast<double>(g_.in.batch) * g_.y.out * g_.x.out * outputs_ * inputs_ * g_.kernel * g_.kernel;
@@ -206,46 +278,47 @@ class PlanarFirstConv : public PlanarOp {
   }
 
   bool InferShapes(const std::vector<Shape>& in, std::vector<Shape>* out) override {
-    if (in[0].size() != 4 || in[0][3] != inputs_ || !g_.Plan(in[0])) return false;
+    if (in[0].size() != 4 || in[0][3] != inputs_ || !g_.Plan(in[0], inputs_)) return false;
     (*out)[0] = {in[0][0], g_.y.out, g_.x.out, outputs_};
     return true;
   }
 
-  // The frames of all input channels, and one block of output rows per worker.
-  size_t ScratchBytes(int num_threads) const override {
-    return FrameBytes() * inputs_ + static_cast<size_t>(num_threads) * RowBytes();
-  }
+  // The frames of all input channels, and one row of all output channels per worker.
+  size_t ScratchBytes(int num_threads) const override { return num_threads * WorkerBytes(); }
 
   void Run(const RunArgs& args) override {
     const auto* in = static_cast<const float*>(args.inputs[0]);
     auto* out = static_cast<float*>(args.outputs[0]);
     const int64_t out_plane = g_.Out(outputs_).plane();
-    std::memset(args.scratch, 0, FrameBytes() * inputs_);
-    for (int b = 0; b < g_.in.batch; ++b) {
+    const int square = g_.kernel * g_.kernel, num_taps = inputs_ * square;
+    const bool whole_vectors = g_.x.out % 8 == 0;
+    args.pool->Run(g_.in.batch * g_.bands(), [&](int task, int worker) {
+      auto* frames = reinterpret_cast<float*>(args.scratch + worker * WorkerBytes());
+      float* line = frames + inputs_ * g_.FrameFloats();
+      const int b = task / g_.bands(), y = task % g_.bands() * g_.band, rows = std::min(g_.band, g_.y.out - y);
+      const float* taps[kMostFirstChannels * kMostTaps];
       for (int c = 0; c < inputs_; ++c) {
-        g_.frame.Fill(in + (static_cast<int64_t>(b) * inputs_ + c) * g_.in.plane(), g_.in,
-                      reinterpret_cast<float*>(args.scratch + c * FrameBytes()));
+        float* frame = frames + c * g_.FrameFloats();
+        g_.Fill(kernels_, in + (static_cast<int64_t>(b) * inputs_ + c) * g_.in.plane(), y, rows, frame);
+        for (int t = 0; t < square; ++t) taps[c * square + t] = g_.Tap(frame, t / g_.kernel, t % g_.kernel);
       }
-      args.pool->Run(g_.y.out, [&](int y, int worker) {
-        const float* rows[kMostFirstChannels * 7];
-        for (int c = 0; c < inputs_; ++c) {
-          const auto* frame = reinterpret_cast<const float*>(args.scratch + c * FrameBytes());
-          for (int k = 0; k < g_.kernel; ++k) rows[c * g_.kernel + k] = frame + (y * g_.stride + k) * g_.frame.stride();
+      for (int r = 0; r < rows; ++r) {
+        float* to = out + static_cast<int64_t>(b) * outputs_ * out_plane + static_cast<int64_t>(y + r) * g_.x.out;
+        kernels_.f32_conv_plane.run(taps, num_taps, weights_.data(), bias_.data(), outputs_, lo_, hi_, g_.x.out,
+                                    whole_vectors ? to : line, whole_vectors ? out_plane : LineFloats());
+        for (int o = 0; o < outputs_ && !whole_vectors; ++o) {
+          CopyRow(line + o * LineFloats(), g_.x.out, to + o * out_plane);
         }
-        auto* block = reinterpret_cast<float*>(args.scratch + FrameBytes() * inputs_ + worker * RowBytes());
-        kernels_.f32_conv_row.run(rows, inputs_, g_.kernel, g_.kernel, g_.stride, weights_.data(), bias_.data(),
-                                  outputs_, lo_, hi_, g_.x.out, block, g_.row_floats());
-        for (int o = 0; o < outputs_; ++o) {
-          std::memcpy(out + (static_cast<int64_t>(b) * outputs_ + o) * out_plane + static_cast<int64_t>(y) * g_.x.out,
-                      block + static_cast<int64_t>(o) * g_.row_floats(), g_.x.out * sizeof(float));
-        }
-      });
-    }
+        for (int t = 0; t < num_taps; ++t) taps[t] += g_.width;
+      }
+    });
   }
 
  private:
-  size_t FrameBytes() const { return (g_.frame.floats() + 15) / 16 * 16 * sizeof(float); }
-  size_t RowBytes() const { return static_cast<size_t>(outputs_) * g_.row_floats() * sizeof(float) + 64; }
+  int64_t LineFloats() const { return (g_.x.out + 7) / 8 * 8 + kSlack; }
+  size_t WorkerBytes() const {
+    return static_cast<size_t>(inputs_ * g_.FrameFloats() + outputs_ * LineFloats() + 15) / 16 * 16 * sizeof(float);
+  }
 
   const KernelTable& kernels_;
   const int inputs_, outputs_;

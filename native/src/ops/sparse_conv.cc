@@ -17,9 +17,10 @@ std::unique_ptr<Op> MakePlanarFirstConv(const NodeView& node, const KernelTable&
 
 namespace {
 
-constexpr size_t kTileBytes = 24 * 1024;
-// Narrower tiles would stay in the first-level cache with more channels, but pay the walk over the weights too often.
-constexpr int kNarrowestTile = 32, kNarrowestBlockTile = 8;
+// A tile of all input channels should stay in the first-level cache. Where that makes it too narrow, it pays the walk
+// over the weights too often: then from the second level.
+constexpr size_t kTileBytes = 32 * 1024, kBlockTileBytes = 24 * 1024;
+constexpr int kWidestOutside = 48, kWidestBlockOutside = 16;
 constexpr int kRowsPerTask = 64;
 
 bool ReadWeights(const NodeView& node, int rows, int columns, Activation activation, SparseRows* out,
@@ -57,11 +58,12 @@ void SparseVector(const float* in, const SparseView& w, bool blocks, float* out)
 
 class SparseConv : public PlanarOp {
  public:
-  SparseConv(const KernelTable& kernels, int inputs, int outputs) : kernels_(kernels), inputs_(inputs), outputs_(outputs) {}
+  SparseConv(const KernelTable& kernels, int inputs, int outputs, int stride_y, int stride_x)
+      : kernels_(kernels), inputs_(inputs), outputs_(outputs), stride_y_(stride_y), stride_x_(stride_x) {}
 
   bool Read(const NodeView& node, std::string* why) {
     if (!ReadWeights(node, outputs_, inputs_, node.params<ConvParams>().activation, &weights_, why)) return false;
-    const PlanarShape shape = PlanarOf(ShapeOf(node.input(0)));
+    const PlanarShape shape = Strided(PlanarOf(ShapeOf(node.input(0))));
     const double values = static_cast<double>(shape.batch) * shape.pixels();
     const double per_mac = weights_.blocks() ? speed::kBlockMac : speed::kSparseMac;
     here_us_ = values * weights_.stored() * per_mac * 1e-3;
@@ -77,24 +79,24 @@ class SparseConv : public PlanarOp {
 
   bool InferShapes(const std::vector<Shape>& in, std::vector<Shape>* out) override {
     if (in[0].size() != 4 || in[0][3] != inputs_) return false;
-    shape_ = PlanarOf(in[0]);
-    (*out)[0] = in[0];
-    (*out)[0][3] = outputs_;
-    // The widest kernel whose tile of all input channels fits the first-level cache.
-    first_kernel_ = 0;
-    while (first_kernel_ + 1 < kSpmmWidths && Kernels()[first_kernel_ + 1].max_width >= NarrowestTile() &&
-           static_cast<size_t>(inputs_) * Kernels()[first_kernel_].max_width * sizeof(float) > kTileBytes) {
-      ++first_kernel_;
-    }
+    in_ = PlanarOf(in[0]);
+    shape_ = Strided(in_);
+    (*out)[0] = {shape_.batch, shape_.height, shape_.width, outputs_};
+    ChooseTile();
     return true;
   }
 
-  size_t ScratchBytes(int num_threads) const override { return num_threads * TileBytes(); }
+  size_t ScratchBytes(int num_threads) const override { return num_threads * TileBytes() + PickedBytes(); }
 
   void Run(const RunArgs& args) override {
     const auto* in = static_cast<const float*>(args.inputs[0]);
     auto* out = static_cast<float*>(args.outputs[0]);
     const SparseView view = weights_.View();
+    if (strided()) {
+      auto* picked = reinterpret_cast<float*>(args.scratch + args.pool->num_threads() * TileBytes());
+      args.pool->Run(shape_.batch * inputs_, [&](int p, int) { Pick(in + p * in_.plane(), picked + p * shape_.plane()); });
+      in = picked;
+    }
     if (shape_.pixels() == 1) {
       for (int b = 0; b < shape_.batch; ++b) {
         SparseVector(in + static_cast<int64_t>(b) * inputs_, view, weights_.blocks(),
@@ -119,9 +121,44 @@ class SparseConv : public PlanarOp {
 
  private:
   const SpmmKernel* Kernels() const { return weights_.blocks() ? kernels_.f32_spmm_4x1 : kernels_.f32_spmm; }
-  int NarrowestTile() const { return weights_.blocks() ? kNarrowestBlockTile : kNarrowestTile; }
+
+  // The width that costs least over the whole image, its last and narrower tile included: a weight of one tile costs
+  // about as much as one and a half vectors, besides its vectors.
+  void ChooseTile() {
+    const size_t fits = weights_.blocks() ? kBlockTileBytes : kTileBytes;
+    const int widest = weights_.blocks() ? kWidestBlockOutside : kWidestOutside;
+    const int vectors = static_cast<int>((shape_.pixels() + 7) / 8);
+    double least = 0;
+    for (int i = 0; i < kSpmmWidths && Kernels()[i].run != nullptr; ++i) {
+      const int width = Kernels()[i].max_width;
+      if (width > widest && inputs_ * width * sizeof(float) > fits) continue;
+      const int each = width / 8, rest = vectors % each;
+      const double cost = vectors / each * (each + 1.5) + (rest > 0 ? rest + 1.5 : 0);
+      if (least == 0 || cost < least) {
+        least = cost;
+        first_kernel_ = i;
+      }
+    }
+  }
   size_t TileBytes() const {
     return (static_cast<size_t>(inputs_) * Kernels()[first_kernel_].max_width * sizeof(float) + 127) / 64 * 64;
+  }
+
+  bool strided() const { return stride_y_ != 1 || stride_x_ != 1; }
+  PlanarShape Strided(PlanarShape shape) const {
+    shape.height = (shape.height + stride_y_ - 1) / stride_y_;
+    shape.width = (shape.width + stride_x_ - 1) / stride_x_;
+    return shape;
+  }
+  size_t PickedBytes() const {
+    return strided() ? static_cast<size_t>(shape_.batch) * inputs_ * shape_.plane() * sizeof(float) : 0;
+  }
+  // The pixels that a stride leaves of one plane.
+  void Pick(const float* plane, float* to) const {
+    for (int y = 0; y < shape_.height; ++y) {
+      const float* row = plane + static_cast<int64_t>(y) * stride_y_ * in_.width;
+      for (int x = 0; x < shape_.width; ++x) *to++ = row[x * stride_x_];
+    }
   }
 
   // Kernels write whole vectors: never more than `width` rounded up to 8, which the plane has room for.
@@ -145,10 +182,10 @@ class SparseConv : public PlanarOp {
   }
 
   const KernelTable& kernels_;
-  const int inputs_, outputs_;
+  const int inputs_, outputs_, stride_y_, stride_x_;
   SparseRows weights_;
   double here_us_ = 0, stock_us_ = 0;
-  PlanarShape shape_;
+  PlanarShape in_, shape_;  // shape_: after the stride
   int first_kernel_ = 0;
 };
 
@@ -207,11 +244,11 @@ std::unique_ptr<Op> MakeSparseConv(const NodeView& node, const KernelTable& kern
   const int* dims = node.weights(1).dims->data;  // [outputs][height][width][inputs]
   const ConvParams& params = node.params<ConvParams>();
   if (dims[1] != 1 || dims[2] != 1) return MakePlanarFirstConv(node, kernels, why);
-  if (params.stride_height != 1 || params.stride_width != 1 || dims[3] != node.input(0).dims->data[3]) {
-    *why = "a strided or grouped 1x1 convolution";
+  if (params.stride_height < 1 || params.stride_width < 1 || dims[3] != node.input(0).dims->data[3]) {
+    *why = "a grouped 1x1 convolution";
     return nullptr;
   }
-  auto op = std::make_unique<SparseConv>(kernels, dims[3], dims[0]);
+  auto op = std::make_unique<SparseConv>(kernels, dims[3], dims[0], params.stride_height, params.stride_width);
   return op->Read(node, why) ? std::move(op) : nullptr;
 }
 

@@ -2,6 +2,8 @@
 """LiteRT: the binding to its C API, Session, and what is in a model as the runtime sees it."""
 
 from litesmith.runtime._compilation import Compilation
+from litesmith.runtime._custom_op import custom_op, custom_ops, forget_custom_op, load_custom_op
+from litesmith.runtime._custom_op_replace import replace_op
 from litesmith.runtime._inspect import (
     Delegation,
     Inspection,
@@ -12,13 +14,16 @@ from litesmith.runtime._inspect import (
     scheme,
 )
 from litesmith.runtime._litert import litert_version
-from litesmith.runtime._partitions import Partition, partitions
+from litesmith.runtime._native import LITESMITH, delegate_path, native_tier, without_native
+from litesmith.runtime._partitions import XNNPACK, Partition, partitions
 from litesmith.runtime._profile import ProfileEvent
 from litesmith.runtime._run import OutputFacts, Run, random_inputs, run
 from litesmith.runtime._selfcheck import LitesmithWarning, why_not_litert
 from litesmith.runtime._session import Session
 
 __all__ = [
+    "LITESMITH",
+    "XNNPACK",
     "Compilation",
     "Delegation",
     "Inspection",
@@ -31,11 +36,19 @@ __all__ = [
     "Session",
     "SignatureFacts",
     "TensorFacts",
+    "custom_op",
+    "custom_ops",
+    "delegate_path",
+    "forget_custom_op",
     "inspect",
     "litert_version",
+    "load_custom_op",
+    "native_tier",
     "partitions",
     "random_inputs",
+    "replace_op",
     "run",
     "scheme",
     "why_not_litert",
+    "without_native",
 ]

@@ -18,6 +18,7 @@ class Compilation:
     Attributes:
         threads: Threads of the CPU kernels.
         kernels: Which kernels were asked for.
+        delegate: The instruction set of Litesmith's delegate, e.g. "avx2"; empty if it takes no part.
         backend: "compiled" is LiteRT's C API; "interpreter" the wheel's Interpreter.
         reason: Why it is the Interpreter; empty if it is not.
         load_ms: Time to read the file.
@@ -29,6 +30,7 @@ class Compilation:
 
     threads: int
     kernels: str
+    delegate: str
     backend: BackendName
     reason: str
     load_ms: float
@@ -39,5 +41,5 @@ class Compilation:
 
     @functools.cached_property
     def partitions(self) -> tuple[Partition, ...]:
-        """Which operators XNNPACK takes; found out by compiling once more, on first use."""
+        """Which operators XNNPACK and Litesmith's delegate take; found out by compiling once more, on first use."""
         return partitions(self._source, threads=self.threads, kernels=self.kernels, verify=False)

@@ -18,6 +18,8 @@ from litesmith.runtime._backend import BackendName, NeedsInterpreter, choose_sig
 from litesmith.runtime._binding import SHAPE_FROM_DATA, Binding, BorderTensor
 from litesmith.runtime._environment import creation_lock, environment, litert_log
 from litesmith.runtime._explain import explain
+from litesmith.runtime._native import NativeRecorder, merged
+from litesmith.runtime._native_accelerator import set_threads, take_created
 from litesmith.runtime._options import ERRORS_TO_LOG, CompileOptions
 from litesmith.runtime._profile import ProfileEvent, Recorder
 from litesmith.runtime._source import ModelSource
@@ -39,6 +41,7 @@ class CompiledBackend:
         self._process = os.getpid()
         self._binding: Binding | None = None
         self._recorder: Recorder | None = None
+        self._native: NativeRecorder | None = None
         self._model: c_void_p | None = None
         self._compiled: c_void_p | None = None
         self.inputs: dict[str, Array] = {}
@@ -73,6 +76,7 @@ class CompiledBackend:
 
     def _compile(self, cleanup: contextlib.ExitStack, shared: c_void_p) -> c_void_p:
         litert = self._litert
+        set_threads(self._options.threads)
         options = self._options.make()
         cleanup.callback(litert.destroy, "Options", options)
         try:
@@ -83,6 +87,8 @@ class CompiledBackend:
             cleanup.callback(litert.destroy, "Options", options)
             compiled = litert.handle("LiteRtCreateCompiledModel", shared, self._model, options)
         cleanup.callback(litert.destroy, "CompiledModel", compiled)
+        if self._options.native and self._options.profiling and (delegate := take_created()) is not None:
+            self._native = NativeRecorder(delegate)
         return compiled
 
     def _choose(self, signature: str | None) -> None:
@@ -122,15 +128,25 @@ class CompiledBackend:
         if self._binding is not None:
             self._binding.close()
         self._binding = binding
+        self._check_custom_ops()
+
+    def _check_custom_ops(self) -> None:
+        for op in self._options.custom_ops:
+            op.check()
 
     def run(self) -> None:
         """Run once from `inputs` to `outputs`."""
         assert self._binding is not None
-        status = self._binding.run()
+        try:
+            status = self._binding.run()
+        finally:
+            self._check_custom_ops()  # what a kernel raised says more than what came of it
         if status:
             raise self._failure(_litert.StatusError("LiteRtRunCompiledModel", status), "run", [])
         if self._recorder is not None and self._recorder.running:
             self._recorder.after_run()
+            if self._native is not None:
+                self._native.after_run()
 
     def resize(self, shapes: Mapping[str, tuple[int, ...]]) -> None:
         """Give inputs new shapes, and with them new arrays."""
@@ -162,12 +178,15 @@ class CompiledBackend:
     def start_profile(self) -> None:
         """Forget all events and record from here on."""
         assert self._recorder is not None  # the session checks
+        if self._native is not None:
+            self._native.start()
         self._recorder.start()
 
     def stop_profile(self) -> list[ProfileEvent]:
         """Stop recording and return the events since the start."""
         assert self._recorder is not None
-        return self._recorder.stop()
+        events = self._recorder.stop()
+        return events if self._native is None else merged(events, self._native.stop())
 
     def close(self) -> None:
         """Release everything; the arrays stay valid."""
@@ -191,6 +210,7 @@ class CompiledBackend:
 
     def _failure(self, error: _litert.StatusError, doing: str, lines: list[str]) -> Exception:
         """Turn a status into the exception that explains it, with all that LiteRT said."""
+        self._check_custom_ops()
         reported = self._take_errors()
         if _DYNAMIC_OUTPUT.search(reported):
             return NeedsInterpreter(SHAPE_FROM_DATA)

@@ -53,7 +53,7 @@ os.register_at_fork(
     after_in_child=creation_lock.after_fork,
 )
 
-_EnvironmentKey = tuple[int, int, tuple[object, ...], tuple[object, ...]]
+_EnvironmentKey = tuple[int, int, bool, tuple[object, ...], tuple[object, ...]]
 _environments: dict[_EnvironmentKey, c_void_p] = {}
 
 
@@ -65,7 +65,7 @@ def litert_log() -> PrivateStderr:
 
 def environment(options: CompileOptions) -> c_void_p:
     """Return this process's LiteRT environment for `options`. Call it with `creation_lock` held."""
-    key = (os.getpid(), options.hardware, options.environment, options.accelerators)
+    key = (os.getpid(), options.hardware, options.native, options.environment, options.accelerators)
     if key not in _environments:
         _environments[key] = _make(options)
     return _environments[key]
@@ -74,13 +74,19 @@ def environment(options: CompileOptions) -> c_void_p:
 def _make(options: CompileOptions) -> c_void_p:
     litert = _litert.load()
     severity = _litert.SEVERITY_INFO if litert_log().active else _litert.SEVERITY_SILENT
-    values = (
-        (_litert.ENV_AUTO_REGISTER_ACCELERATORS, options.hardware),
-        (_litert.ENV_MIN_LOGGER_SEVERITY, severity),
-        *options.environment,
+    values = dict(  # LiteRT would take the first of two with the same tag
+        (
+            # What is registered first chooses first: with Litesmith's delegate, XNNPACK must come after it.
+            (
+                _litert.ENV_AUTO_REGISTER_ACCELERATORS,
+                options.hardware & ~_litert.CPU if options.native else options.hardware,
+            ),
+            (_litert.ENV_MIN_LOGGER_SEVERITY, severity),
+            *options.environment,
+        )
     )
     array = (_litert.EnvironmentOption * len(values))()
-    for option, (tag, value) in zip(array, values, strict=True):
+    for option, (tag, value) in zip(array, values.items(), strict=True):
         option.tag = tag
         if isinstance(value, str):
             option.value.type, option.value.value.string = _litert.ANY_STRING, os.fsencode(value)
@@ -89,4 +95,10 @@ def _make(options: CompileOptions) -> c_void_p:
     made = litert.handle("LiteRtCreateEnvironment", len(values), array)
     for register in options.accelerators:
         register(made)
+    if options.native:
+        from litesmith.runtime._native_accelerator import register_native, register_xnnpack
+
+        register_native(made)
+        if options.hardware & _litert.CPU:
+            register_xnnpack(made)
     return made

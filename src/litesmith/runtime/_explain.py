@@ -17,7 +17,13 @@ _ADVICE: tuple[tuple[str, str], ...] = (
     (r"ethos-u", "it is compiled for the Ethos-U; use the file it was compiled from"),
     (r"DISPATCH_OP", "it is compiled for an NPU; use the file it was compiled from"),
     (r"Select TensorFlow op", "it needs TensorFlow's Flex delegate; convert it again without Select TF ops"),
-    (r"unresolved custom op: (?P<op>[^\n.]+)", "LiteRT has no kernel for the custom operator {op!r}"),
+    (
+        r"unresolved custom op: (?P<op>[^\n.]+)",
+        (
+            "LiteRT has no kernel for the custom operator {op!r}; register one with litesmith.custom_op({op!r}), or on "
+            "the command line with --custom-op FILE.py"
+        ),
+    ),
 )
 
 

@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""What is in a `.tflite`: inputs, outputs, operators and what they cost, quantization, and what XNNPACK would take."""
+"""What is in a `.tflite`: inputs, outputs, operators and what they cost, quantization, and what delegates take."""
 
 from __future__ import annotations
 
@@ -48,7 +48,7 @@ class OperatorGroup:
 
 @dataclass(frozen=True)
 class Delegation:
-    """What XNNPACK, LiteRT's fast CPU path, takes of the model; ``problem`` says why LiteRT would not load it."""
+    """What a delegate takes of the model, and what no delegate takes; ``problem`` says why LiteRT would not load it."""
 
     delegated: int
     partitions: int
@@ -75,7 +75,8 @@ class Inspection(Result, kind="inspection", schema=1):
     metadata: tuple[str, ...]
     associated_files: tuple[str, ...]
     legacy: tuple[str, ...]
-    xnnpack: Delegation | None
+    xnnpack: Delegation | None  # LiteRT's fast CPU path
+    litesmith: Delegation | None  # Litesmith's kernels for int16x8 and pruned operators; None if it has no such ones
 
     @property
     def operator_count(self) -> int:
@@ -88,7 +89,7 @@ def inspect(model: Model | str | Path, *, delegates: bool = True) -> Inspection:
 
     Args:
         model: a Model, or the path of a `.tflite`.
-        delegates: also let LiteRT compile it, to see which operators XNNPACK takes.
+        delegates: also let LiteRT compile it, to see which operators XNNPACK and Litesmith's delegate take.
 
     Example:
         >>> import litesmith
@@ -98,6 +99,7 @@ def inspect(model: Model | str | Path, *, delegates: bool = True) -> Inspection:
     loaded = model if isinstance(model, Model) else Model.load(model)
     loaded.verify()
     cost = loaded.cost()
+    xnnpack, native = _delegation(loaded) if delegates else (None, None)
     size = loaded.source.stat().st_size if loaded.source is not None and loaded.source.exists() else 0
     return Inspection(
         name=str(loaded.source or loaded.description or "model"),
@@ -115,7 +117,8 @@ def inspect(model: Model | str | Path, *, delegates: bool = True) -> Inspection:
         metadata=tuple(entry.name for entry in loaded.metadata),
         associated_files=tuple(name for name, _ in loaded.associated_files),
         legacy=loaded.legacy,
-        xnnpack=_delegation(loaded) if delegates else None,
+        xnnpack=xnnpack,
+        litesmith=native,
     )
 
 
@@ -215,14 +218,21 @@ def _constant_bytes(model: Model) -> dict[str, int]:
     return dict(totals.most_common())
 
 
-def _delegation(model: Model) -> Delegation:
-    from litesmith.runtime._partitions import partitions
+def _delegation(model: Model) -> tuple[Delegation, Delegation | None]:
+    """Return what XNNPACK takes, and what Litesmith's delegate takes before it."""
+    from litesmith.runtime._native import LITESMITH, wants_native
+    from litesmith.runtime._partitions import XNNPACK, partitions
 
+    native = wants_native(model)
     try:
         found = partitions(model)
     except LitesmithError as error:
-        return Delegation(0, 0, {}, str(error))
-    pieces = [partition for partition in found if partition.delegate is not None]
-    taken = {index for piece in pieces for index in piece.operators}
-    left = Counter(op.name for i, op in enumerate(model.main.operators) if i not in taken)
-    return Delegation(len(taken), len(pieces), dict(left.most_common()))
+        problem = Delegation(0, 0, {}, str(error))
+        return problem, problem if native else None
+    left = Counter(model.main.operators[i].name for p in found if p.delegate is None for i in p.operators)
+
+    def of(delegate: str) -> Delegation:
+        pieces = [p for p in found if p.delegate == delegate]
+        return Delegation(sum(len(p.operators) for p in pieces), len(pieces), dict(left.most_common()))
+
+    return of(XNNPACK), of(LITESMITH) if native else None

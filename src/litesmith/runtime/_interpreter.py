@@ -26,12 +26,14 @@ from litesmith.runtime._backend import BackendName, choose_signature, unique_nam
 from litesmith.runtime._environment import creation_lock
 from litesmith.runtime._explain import explain
 from litesmith.runtime._log import PrivateStderr
+from litesmith.runtime._native import delegate_path
 from litesmith.runtime._options import CompileOptions
 from litesmith.runtime._profile import ProfileEvent
 from litesmith.runtime._source import ModelSource
 
 _RESOLVERS: dict[str, str] = {
     "delegate": "AUTO",
+    "xnnpack": "AUTO",
     "builtin": "BUILTIN_WITHOUT_DEFAULT_DELEGATES",
     "reference": "BUILTIN_REF",
 }
@@ -51,7 +53,20 @@ def make_interpreter(source: ModelSource, options: CompileOptions) -> Any:
     _interpreter_log()
     where = {"model_path": str(source.path)} if source.path is not None else {"model_content": source.content}
     resolver = OpResolverType[_RESOLVERS[options.kernels]]
-    return Interpreter(**where, num_threads=options.threads, experimental_op_resolver_type=resolver)
+    delegates = [load_native(options.threads)] if options.native else None
+    return Interpreter(
+        **where,
+        num_threads=options.threads,
+        experimental_op_resolver_type=resolver,
+        experimental_delegates=delegates,
+    )
+
+
+def load_native(threads: int) -> Any:
+    """Return Litesmith's delegate as the Interpreter takes it."""
+    from ai_edge_litert.interpreter import load_delegate
+
+    return load_delegate(delegate_path(), {"num_threads": threads})
 
 
 @contextlib.contextmanager

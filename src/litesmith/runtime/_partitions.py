@@ -11,8 +11,10 @@ from collections.abc import Iterable
 from dataclasses import dataclass
 from typing import Any
 
+from litesmith.runtime._custom_op_binding import kernels_of
 from litesmith.runtime._environment import creation_lock
 from litesmith.runtime._interpreter import explained, make_interpreter
+from litesmith.runtime._native import LITESMITH, decisions, with_native
 from litesmith.runtime._options import CompileOptions
 from litesmith.runtime._source import ModelLike, ModelSource
 
@@ -35,7 +37,7 @@ class Partition:
 def partitions(
     model: ModelLike | ModelSource, *, threads: int = 1, kernels: str = "delegate", verify: bool = True
 ) -> tuple[Partition, ...]:
-    """Return which operators of the model's first subgraph XNNPACK takes, in how many pieces, and which it leaves.
+    """Return which operators of the model's first subgraph the delegates take, in which pieces, and which they leave.
 
     Args:
         model: A path, the bytes of a `.tflite`, or a Model.
@@ -55,18 +57,32 @@ def partitions(
     """
     source = ModelSource.of(model, verify=verify)
     with creation_lock, explained(source, "compile"):
-        interpreter = make_interpreter(source, CompileOptions(threads=threads, kernels=kernels))
-        interpreter.allocate_tensors()
+        options = with_native(CompileOptions(threads=threads, kernels=kernels), source)
+        interpreter = make_interpreter(source, options)
+        native = _taken_by_native(interpreter) if options.native else frozenset()
+        try:
+            interpreter.allocate_tensors()
+        except RuntimeError as error:
+            # The Interpreter cannot be given kernels, but it asks for them only after the delegates have chosen.
+            if "unresolved custom op" not in str(error) or not kernels_of(source.read()):
+                raise
         nodes = interpreter._get_ops_details()  # noqa: SLF001  (nothing public lists the delegates' nodes)
-    return _group(nodes)
+    return _group(nodes, native)
 
 
-def _group(nodes: list[dict[str, Any]]) -> tuple[Partition, ...]:
+def _taken_by_native(interpreter: Any) -> frozenset[int]:
+    """Return what Litesmith's delegate took of the first subgraph, which it was offered first."""
+    delegate = interpreter._delegates[0]._get_native_delegate_pointer()  # noqa: SLF001
+    return frozenset(int(d["node"]) for d in decisions(delegate) if d["taken"] and d["graph"] == 0)
+
+
+def _group(nodes: list[dict[str, Any]], native: frozenset[int]) -> tuple[Partition, ...]:
     operators = [node for node in nodes if node["op_name"] != "DELEGATE"]
     producer = {int(tensor): node for node in operators for tensor in node["outputs"]}
     found = []
     for piece in (node for node in nodes if node["op_name"] == "DELEGATE"):
-        found.append(Partition(XNNPACK, _between(piece["inputs"], piece["outputs"], producer)))
+        operators_inside = _between(piece["inputs"], piece["outputs"], producer)
+        found.append(Partition(LITESMITH if native & set(operators_inside) else XNNPACK, operators_inside))
     taken = {index for partition in found for index in partition.operators}
     left = tuple(node["index"] for node in operators if node["index"] not in taken)
     return (*found, Partition(None, left)) if left else tuple(found)

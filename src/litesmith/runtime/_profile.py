@@ -39,20 +39,21 @@ class ProfileEvent:
 
     Attributes:
         tag: The operator's or kernel's name, e.g. "CONV_2D" or "Convolution (NHWC, F32) IGEMM".
-        type: "operator" is a built-in kernel, "delegate_profiled_operator" a kernel inside a delegate, "default" a
-            phase of the run ("Invoke", "LiteRT::Run[buffer registration]", "LiteRT::Run[Buffer sync]").
-        start_us: CLOCK_MONOTONIC in µs, as time.monotonic(); 0 for kernels inside a delegate, which are only timed.
-        duration_us: Duration in whole µs.
-        node: Of "operator", the index of the operator in the file; inside a delegate, the position in the partition,
-            which starts at 0 for each partition.
+        type: "operator" is a built-in kernel, "delegate_operator" one of Litesmith's delegate,
+            "delegate_profiled_operator" a kernel inside XNNPACK or another delegate, "default" a phase of the run
+            ("Invoke", "LiteRT::Run[buffer registration]", "LiteRT::Run[Buffer sync]").
+        start_us: CLOCK_MONOTONIC in µs, as time.monotonic(); 0 for kernels inside XNNPACK, which are only timed.
+        duration_us: Duration; whole µs except for "delegate_operator".
+        node: Of "operator" and "delegate_operator", the index of the operator in the file, -1 for a conversion of
+            layouts; of "delegate_profiled_operator", the position in the partition, which starts at 0 for each.
         subgraph: Index of the subgraph.
         source: Who recorded it.
     """
 
     tag: str
     type: EventType
-    start_us: int
-    duration_us: int
+    start_us: float
+    duration_us: float
     node: int
     subgraph: int
     source: EventSource

@@ -17,6 +17,7 @@ from litesmith.runtime._arrays import Array
 from litesmith.runtime._backend import Backend, NeedsInterpreter
 from litesmith.runtime._compilation import Compilation
 from litesmith.runtime._feeds import fitting
+from litesmith.runtime._native import native_tier, with_native, without_native
 from litesmith.runtime._options import CompileOptions
 from litesmith.runtime._profile import ProfileEvent
 from litesmith.runtime._source import ModelLike, ModelSource
@@ -43,8 +44,9 @@ class Session:
         model: A path, the bytes of a `.tflite`, or a Model. A file is mapped: do not overwrite it meanwhile.
         threads: Threads of the CPU kernels.
         signature: The signature to run; the first by default.
-        kernels: "delegate" is XNNPACK with LiteRT's built-in kernels for what it leaves; "builtin" and "reference"
-            are without XNNPACK.
+        kernels: "delegate" is XNNPACK with LiteRT's built-in kernels for what it leaves, and for int16x8 and pruned
+            operators Litesmith's own delegate; "xnnpack" is without the latter, "builtin" and "reference" without both.
+        delegate: "off" leaves Litesmith's delegate out, as kernels="xnnpack" does.
         profiling: Whether `start_profile` will be used; costs about 70 MB and a few percent of latency.
         verify: Whether the model is verified first. LiteRT itself does not survive every malformed file.
         backend: "compiled" or "interpreter" insists on one; "auto" takes the Interpreter only where it must.
@@ -68,11 +70,12 @@ class Session:
         threads: int = 1,
         signature: str | None = None,
         kernels: str = "delegate",
+        delegate: Literal["auto", "off"] = "auto",
         profiling: bool = False,
         verify: bool = True,
         backend: Literal["auto", "compiled", "interpreter"] = "auto",
     ) -> None:
-        options = CompileOptions(threads=threads, kernels=kernels, profiling=profiling)
+        options = CompileOptions(threads=threads, kernels=without_native(kernels, delegate), profiling=profiling)
         self._start(ModelSource.of(model, verify=verify), signature, options, backend)
 
     @classmethod
@@ -87,7 +90,8 @@ class Session:
     def _start(self, source: ModelSource, signature: str | None, options: CompileOptions, backend: str) -> None:
         if backend not in ("auto", "compiled", "interpreter"):
             raise UsageError(f"backend must be auto, compiled or interpreter, not {backend!r}")
-        self._source, self._options, self._wanted = source, options, backend
+        self._source, self._wanted = source, backend
+        self._options = with_native(options, source)
         self._process = os.getpid()
         self._lock = threading.Lock()
         self._closed = self._recording = self._has_run = False
@@ -96,6 +100,8 @@ class Session:
 
     def _open(self, signature: str | None) -> tuple[Backend, str]:
         from litesmith.runtime._compiled import CompiledBackend
+        from litesmith.runtime._custom_op_binding import bind_custom_ops
+        from litesmith.runtime._native_accelerator import why_not_registrable
         from litesmith.runtime._selfcheck import litert_is_trusted, why_not_litert
 
         if self._wanted == "interpreter":
@@ -103,8 +109,11 @@ class Session:
         if not litert_is_trusted():
             reason = why_not_litert() or ""
             return self._open_interpreter(signature, reason), reason
+        source, self._options = bind_custom_ops(self._source, self._options)
+        if self._options.native and (reason := why_not_registrable()):
+            return self._open_interpreter(signature, reason), reason
         try:
-            return CompiledBackend(self._source, signature, self._options), ""
+            return CompiledBackend(source, signature, self._options), ""
         except NeedsInterpreter as turn:
             return self._open_interpreter(signature, str(turn)), str(turn)
 
@@ -127,6 +136,7 @@ class Session:
         self._compilation = Compilation(
             threads=self._options.threads,
             kernels=self._options.kernels,
+            delegate=native_tier() if self._options.native else "",
             backend=backend.name,
             reason=reason,
             load_ms=backend.load_ms,

@@ -28,33 +28,34 @@ class ModelSource:
     path: Path | None = None
     content: bytes | None = None
     verified: bool = False
+    name: str = ""  # of a content that was made from something with a name
+    native: bool | None = None  # whether it has operators for Litesmith's delegate; None if nobody looked
 
     @classmethod
     def of(cls, model: ModelLike | ModelSource, *, verify: bool) -> ModelSource:
         """Return the source of `model`, verified first if asked (ModelError tells what is wrong)."""
         from litesmith.model import Model
+        from litesmith.runtime._native import wants_native
 
         if isinstance(model, ModelSource):
             return model
         if isinstance(model, Model):
             if verify:
                 model.verify()
-            return cls(content=model.to_bytes(), verified=verify)
+            return cls(content=model.to_bytes(), verified=verify, native=wants_native(model))
         if isinstance(model, (bytes, bytearray, memoryview)):
             content = bytes(model)
-            if verify:
-                Model.from_bytes(content).verify()
-            return cls(content=content, verified=verify)
+            return cls(content=content, verified=verify, native=_checked(Model.from_bytes(content)) if verify else None)
         if isinstance(model, (str, os.PathLike)):
             path = Path(model)
-            if verify:
-                Model.load(path).verify()
-            elif not path.is_file():
+            if not verify and not path.is_file():
                 raise ModelError(f"{path} is not a file; give the path of a .tflite file")
-            return cls(path=path, verified=verify)
+            return cls(path=path, verified=verify, native=_checked(Model.load(path)) if verify else None)
         raise UsageError(f"a model is a path, bytes or a Model, not {type(model).__name__}")
 
     def __str__(self) -> str:
+        if self.name:
+            return self.name
         return str(self.path) if self.path is not None else f"the model ({len(self.content or b'')} bytes)"
 
     def read(self) -> Model:
@@ -73,3 +74,11 @@ class ModelSource:
         copy = memory[start : start + array.size]
         copy[:] = array
         return copy
+
+
+def _checked(model: Model) -> bool:
+    """Verify a model while it is at hand, and return whether it has operators for Litesmith's delegate."""
+    from litesmith.runtime._native import wants_native
+
+    model.verify()
+    return wants_native(model)

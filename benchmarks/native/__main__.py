@@ -1,0 +1,199 @@
+# SPDX-License-Identifier: Apache-2.0
+"""Litesmith's delegate against XNNPACK and LiteRT's stock kernels: `python -m benchmarks native`, about five minutes.
+
+Each row is one interleaved run of all its engines in one process; a figure is the median of its samples, and `best`
+the fastest, which other programs disturb least. Written to `results/native.json` and `results/native.md`.
+"""
+
+from __future__ import annotations
+
+import contextlib
+import sys
+import time
+from collections.abc import Iterator
+from dataclasses import asdict, dataclass
+
+import numpy as np
+
+from benchmarks._measure import RESULTS, write_result
+from benchmarks.native._models import float_model, pruned, quantized
+from litesmith.measure._timing import Timed, measure
+from litesmith.model import Model
+from litesmith.runtime import Session, native_tier, random_inputs
+
+SECONDS = 2.5  # of each engine
+BEST_TIER = "avx512vnni"
+
+# What each network should reach: on an AVX-512 VNNI machine, and with the AVX2 kernels.
+INT16 = {
+    "mobilenet_v1": {"stock": 45, "float": 0.60, "int8": 1.6},
+    "mobilenet_v2": {"stock": 45, "float": 0.68, "int8": 1.45},
+    "resnet_50": {"stock": 40, "float": 0.65},
+}
+INT16_AVX2_FLOAT = 1.15
+SPARSE = {
+    ("mobilenet_v1", 0.8, 1): 2.2,
+    ("mobilenet_v1", 0.9, 1): 3.7,
+    ("mobilenet_v1", 0.8, 4): 3.5,
+    ("mobilenet_v1", 0.9, 4): 5.2,
+    ("mobilenet_v2", 0.8, 1): 2.1,
+    ("mobilenet_v2", 0.9, 1): 2.8,
+    ("mobilenet_v2", 0.9, 4): None,
+}
+SPARSE_AVX2_90 = 3.0
+TWO_THREADS = {"int16": 1.75, "sparse": 1.6}
+
+
+@dataclass(frozen=True)
+class Bar:
+    """One thing to reach: a ratio, and what it should be."""
+
+    network: str
+    what: str
+    value: float
+    best: float  # the same ratio by the fastest runs
+    goal: float
+    at_most: bool
+    tier: str  # the kernels the goal is for
+
+    @property
+    def verdict(self) -> str:
+        if self.tier != native_tier():
+            return f"not measurable here (needs {self.tier})"
+        return "reached" if (self.value <= self.goal) == self.at_most else "missed"
+
+
+@contextlib.contextmanager
+def engine(model: Model, threads: int, delegate: str) -> Iterator[Timed]:
+    with Session(model, threads=threads, delegate=delegate, verify=False) as session:  # type: ignore[arg-type]
+        session.run(random_inputs(session))
+        yield Timed("", session.run)
+
+
+def timed(engines: dict[str, tuple[Model, int, str]]) -> dict[str, dict[str, float]]:
+    with contextlib.ExitStack() as stack:
+        subjects = {name: stack.enter_context(engine(*how)) for name, how in engines.items()}
+        measure(list(subjects.values()), runs=None, seconds=SECONDS)
+        return {
+            name: {"median_ms": float(np.median(s.samples_ms)), "best_ms": min(s.samples_ms), "runs": len(s.samples_ms)}
+            for name, s in subjects.items()
+        }
+
+
+def int16_row(name: str) -> tuple[dict[str, dict[str, float]], list[Bar]]:
+    original = float_model(name)
+    int16, int8 = quantized(original, "int16x8"), quantized(original, "int8")
+    row = timed(
+        {
+            "float XNNPACK": (original, 1, "off"),
+            "int8 XNNPACK": (int8, 1, "off"),
+            "int16x8 delegate": (int16, 1, "auto"),
+            "float XNNPACK, 2 threads": (original, 2, "off"),
+            "int16x8 delegate, 2 threads": (int16, 2, "auto"),
+        }
+    )
+    row["int16x8 stock"] = stock(int16)
+    goals, ours, title = INT16[name], "int16x8 delegate", f"{name} int16x8"
+    bars = [bar(title, "× faster than stock", row, "int16x8 stock", ours, goals["stock"], False, BEST_TIER)]
+    bars.append(bar(title, "× float XNNPACK", row, ours, "float XNNPACK", goals["float"], True, BEST_TIER))
+    if "int8" in goals:
+        bars.append(bar(title, "× int8 XNNPACK", row, ours, "int8 XNNPACK", goals["int8"], True, BEST_TIER))
+    bars.append(bar(title, "× float XNNPACK", row, ours, "float XNNPACK", INT16_AVX2_FLOAT, True, "avx2"))
+    two = f"{ours}, 2 threads"
+    bars.append(bar(title, "2 threads over 1", row, ours, two, TWO_THREADS["int16"], False, native_tier()))
+    return row, bars
+
+
+def stock(model: Model) -> dict[str, float]:
+    """Time the reference kernels: seconds a run, so two of them."""
+    with Session(model, delegate="off", verify=False) as session:
+        feeds = random_inputs(session)
+        spent = []
+        for _ in range(3):
+            start = time.perf_counter()
+            session.run(feeds)
+            spent.append((time.perf_counter() - start) * 1000)
+    return {"median_ms": float(np.median(spent[1:])), "best_ms": min(spent), "runs": len(spent) - 1}
+
+
+def sparse_row(name: str, zeros: float, block: int) -> tuple[dict[str, dict[str, float]], list[Bar]]:
+    model = pruned(float_model(name), zeros, block)
+    row = timed(
+        {
+            "XNNPACK": (model, 1, "off"),
+            "delegate": (model, 1, "auto"),
+            "XNNPACK, 2 threads": (model, 2, "off"),
+            "delegate, 2 threads": (model, 2, "auto"),
+        }
+    )
+    title = f"{name}, {zeros:.0%} zeros, {'4x1 blocks' if block == 4 else 'unstructured'}"
+    bars, goal = [], SPARSE[name, zeros, block]
+    if goal is not None:
+        bars.append(bar(title, "× faster than XNNPACK", row, "XNNPACK", "delegate", goal, False, BEST_TIER))
+    if zeros == 0.9:
+        bars.append(bar(title, "× faster than XNNPACK", row, "XNNPACK", "delegate", SPARSE_AVX2_90, False, "avx2"))
+    if zeros == 0.8:
+        two, goal = "delegate, 2 threads", TWO_THREADS["sparse"]
+        bars.append(bar(title, "2 threads over 1", row, "delegate", two, goal, False, native_tier()))
+    return row, bars
+
+
+def bar(
+    title: str,
+    what: str,
+    row: dict[str, dict[str, float]],
+    over: str,
+    under: str,
+    goal: float,
+    at_most: bool,
+    tier: str,
+) -> Bar:
+    value, best = (row[over][figure] / row[under][figure] for figure in ("median_ms", "best_ms"))
+    return Bar(title, what, round(value, 3), round(best, 3), goal, at_most, tier)
+
+
+def table(rows: dict[str, dict[str, dict[str, float]]], bars: list[Bar]) -> str:
+    lines = [
+        "# Litesmith's delegate",
+        "",
+        f"Kernels of this machine: {native_tier()}. Milliseconds: median (best).",
+        "",
+    ]
+    if native_tier() != BEST_TIER:
+        lines += [
+            f"This machine has no {BEST_TIER}: the goals for it could not be measured, nor those kernels run.",
+            "",
+        ]
+    lines += ["| network | engine | median (best) ms |", "| --- | --- | --- |"]
+    for title, row in rows.items():
+        lines += [f"| {title} | {e} | {f['median_ms']:.2f} ({f['best_ms']:.2f}) |" for e, f in row.items()]
+    lines += ["", "| network | what | median (best) | goal | |", "| --- | --- | --- | --- | --- |"]
+    for b in bars:
+        sign = "≤" if b.at_most else "≥"
+        lines.append(f"| {b.network} | {b.what} | {b.value:.2f} ({b.best:.2f}) | {sign} {b.goal} | {b.verdict} |")
+    return "\n".join(lines) + "\n"
+
+
+def main() -> int:
+    if not native_tier():
+        print("Litesmith was installed without its delegate", file=sys.stderr)
+        return 2
+    rows: dict[str, dict[str, dict[str, float]]] = {}
+    bars: list[Bar] = []
+    jobs = [(f"{n} int16x8", int16_row, (n,)) for n in INT16]
+    names = {1: "unstructured", 4: "4x1 blocks"}
+    jobs += [(f"{n}, {z:.0%} zeros, {names[b]}", sparse_row, (n, z, b)) for n, z, b in SPARSE]  # type: ignore[misc]
+    for title, work, arguments in jobs:
+        rows[title], found = work(*arguments)  # type: ignore[arg-type]
+        bars += found
+        print(f"{title}: " + ", ".join(f"{e} {f['best_ms']:.2f}" for e, f in rows[title].items()), flush=True)
+    verdicts = [{**asdict(b), "verdict": b.verdict} for b in bars]
+    write_result("native", {"tier": native_tier(), "seconds": SECONDS, "times": rows, "goals": verdicts})
+    text = table(rows, bars)
+    (RESULTS / "native.md").write_text(text, encoding="utf-8")
+    print(text)
+    return 0
+
+
+if __name__ == "__main__":
+    sys.exit(main())

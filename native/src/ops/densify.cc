@@ -1,0 +1,37 @@
+// SPDX-License-Identifier: Apache-2.0
+// DENSIFY of a sparse constant whose dense values somebody outside of the partition reads. Operators of a sparse chain
+// read the constant itself: for them nothing is unpacked.
+#include <cstring>
+
+#include "ops/makers.h"
+#include "ops/sparse_weights.h"
+
+namespace litesmith {
+namespace {
+
+class Densify : public Op {
+ public:
+  Densify(Shape shape, std::vector<float> values) : shape_(std::move(shape)), values_(std::move(values)) {}
+  const char* kernel_name() const override { return "f32_densify"; }
+  std::vector<int> RuntimeInputs() const override { return {}; }
+
+  bool InferShapes(const std::vector<Shape>&, std::vector<Shape>* out) override {
+    (*out)[0] = shape_;
+    return true;
+  }
+  void Run(const RunArgs& args) override { std::memcpy(args.outputs[0], values_.data(), values_.size() * sizeof(float)); }
+
+ private:
+  const Shape shape_;
+  const std::vector<float> values_;
+};
+
+}  // namespace
+
+std::unique_ptr<Op> MakeDensify(const NodeView& node, const KernelTable&, std::string* why) {
+  std::vector<float> values;
+  if (!ReadFloatConstant(node.input(0), &values, why)) return nullptr;
+  return std::make_unique<Densify>(ShapeOf(node.input(0)), std::move(values));
+}
+
+}  // namespace litesmith
