@@ -1,31 +1,30 @@
 # SPDX-License-Identifier: Apache-2.0
-"""What `evaluate` and `diagnose` cost beside the bare runtime, in interleaved rounds.
+"""What `evaluate` costs beside the bare runtime, in interleaved rounds.
 
-    python benchmarks/evaluate_overhead.py ASSETS [--rounds N] [--quantized MOBILENET_V2_INT8]
+    python -m benchmarks.evaluate_overhead [--rounds N]
 
-`evaluate`: a loop that only feeds, runs and takes the argmax, against the harness on the same samples: wall time, and
-CPU time of the whole process, which other work on the machine disturbs less. `diagnose`: all layers of MobileNet V2
-against its float inference. Prints JSON.
+A loop that only feeds, runs and takes the argmax, against the harness on the same samples: wall time, and CPU time of the
+whole process, which other work on the machine disturbs less. Writes results/evaluate_overhead.json and .md.
 """
 
 from __future__ import annotations
 
 import argparse
-import json
+import os
 import time
 from pathlib import Path
 from typing import Any
 
 import numpy as np
 
-from litesmith.accuracy._correspond import correspond
-from litesmith.accuracy._errors_per_layer import _Comparison
+from benchmarks._measure import RESULTS, write_result
 from litesmith.accuracy._named import metric_named
 from litesmith.accuracy._predict import Candidate, Job, _observe_range, _Worker
 from litesmith.data import Dataset
-from litesmith.model import Model
+from litesmith.measure import machine_facts
 from litesmith.runtime import Session
 
+ASSETS = Path(os.environ.get("LITESMITH_ASSETS", Path(__file__).resolve().parents[2] / "shared" / "assets"))
 CIFAR = "scale=1/255 mean=.485,.456,.406 std=.229,.224,.225"
 IMAGENET = "mean=123.675,116.28,103.53 std=58.395,57.12,57.375"
 CASES = (
@@ -83,41 +82,33 @@ def evaluate_case(model: Path, data: Path, preprocess: str | None, samples: int,
     return {"model": model.name, "samples": samples, **found}
 
 
-def diagnose_case(float_model: Path, quantized: Path, photos: Path, rounds: int) -> dict[str, Any]:
-    samples = 64
-    real, model = Model.load(float_model), Model.load(quantized)
-    found = correspond(real, model)
-    opened = Dataset.open(photos, preprocess=IMAGENET)[:samples]
-    arrays = np.stack([sample.x for sample in opened])
-    session = Session(float_model)
-    (view,) = session.inputs.values()
-
-    def bare() -> None:
-        for sample in arrays:
-            view[...] = sample
-            session.run()
-
-    comparison = _Comparison(real, model, found, list(found.matches), 32768, "delegate", 1)
-    dataset = Dataset.from_arrays(arrays)
-    times = compared(bare, lambda: comparison.run(dataset, lambda _n: None), samples, rounds)
-    return {"diagnose": quantized.name, "layers": len(found.matches), "samples": samples, **times}
+def page(results: list[dict[str, Any]]) -> str:
+    lines = [
+        "# What `evaluate` adds to the bare runtime",
+        "",
+        f"`python -m benchmarks.evaluate_overhead` on {machine_facts().cpu}, 1 thread.",
+        "",
+        "| model | samples | bare, µs | harness, µs | CPU ratio | wall ratio |",
+        "| --- | ---: | ---: | ---: | ---: | ---: |",
+    ]
+    lines += [
+        f"| {r['model']} | {r['samples']} | {r['bare_us']:.1f} | {r['harness_us']:.1f} | {r['cpu_ratio_median']:.3f} "
+        f"| {r['wall_ratio_median']:.3f} |"
+        for r in results
+    ]
+    return "\n".join(lines) + "\n"
 
 
 def main() -> None:
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
-    parser.add_argument("assets", type=Path)
     parser.add_argument("--rounds", type=int, default=7)
-    parser.add_argument("--quantized", type=Path)
     options = parser.parse_args()
-    results = [evaluate_case(options.assets / m, options.assets / d, p, n, options.rounds) for m, d, p, n in CASES]
-    if options.quantized is not None:
-        vision = options.assets / "vision"
-        results.append(
-            diagnose_case(
-                vision / "mobilenet_v2_float.tflite", options.quantized, vision / "photos", max(3, options.rounds // 2)
-            )
-        )
-    print(json.dumps(results, indent=2))
+    if not ASSETS.is_dir():
+        raise SystemExit(f"there are no assets at {ASSETS}; set LITESMITH_ASSETS")
+    results = [evaluate_case(ASSETS / m, ASSETS / d, p, n, options.rounds) for m, d, p, n in CASES]
+    write_result("evaluate_overhead", {"rounds": options.rounds, "cases": results})
+    (RESULTS / "evaluate_overhead.md").write_text(page(results), encoding="utf-8")
+    print(page(results))
 
 
 if __name__ == "__main__":

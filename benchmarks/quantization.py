@@ -1,10 +1,11 @@
 # SPDX-License-Identifier: Apache-2.0
-"""Accuracy, latency and size of float, int8 and int16x8, against ai-edge-quantizer and the wheel's legacy quantizer.
+"""Accuracy, latency and size of each scheme, against ai-edge-quantizer and the wheel's legacy quantizer.
 
-    python -m benchmarks.quantization [--limit 2000]
+    python -m benchmarks.quantization [--limit 2000] [--only resnet]
 
-The bundled sample and every model of the assets that has labelled data, scored on the written file in LiteRT;
-MobileNet V2 by agreement with its float self on photographs. All quantizers calibrate on the same samples.
+The bundled sample and every model of the assets that has data, scored on the written file in LiteRT, with XNNPACK and
+without; models without labels by agreement with their float selves on photographs. All quantizers calibrate on the same
+samples. Writes results/quantization.json and .md.
 """
 
 from __future__ import annotations
@@ -12,7 +13,6 @@ from __future__ import annotations
 import argparse
 import contextlib
 import io
-import json
 import os
 import subprocess
 import sys
@@ -25,15 +25,19 @@ from typing import Any
 import numpy as np
 
 import litesmith
+from benchmarks._measure import RESULTS, write_result
 from litesmith import Dataset, Model
 from litesmith.measure import bench, machine_facts
-from litesmith.result import encode_fields
+from litesmith.optimize._run import GraphRunner, feeds
 
 ROOT = Path(__file__).resolve().parent
 ASSETS = Path(os.environ.get("LITESMITH_ASSETS", ROOT.parent.parent / "shared" / "assets"))
 IMAGENET = "mean=123.675,116.28,103.53 std=58.395,57.12,57.375"
 CIFAR = "scale=1/255 mean=0.485,0.456,0.406 std=0.229,0.224,0.225"
-INT16_LIMIT = 100  # stock LiteRT runs int16 on reference kernels: minutes for a thousand images
+MOBILENET_V1 = "mean=127.5 std=127.5"
+BUILTIN_LIMIT = 300  # without XNNPACK kernels are several times slower
+STOCK_INT16_LIMIT = 4  # stock LiteRT runs int16 on reference kernels; these samples show that the delegate is equal
+CALIBRATION = 200
 
 
 @dataclass(frozen=True)
@@ -49,7 +53,7 @@ def cases() -> Iterator[Case]:
     yield Case(
         "sample",
         litesmith.samples.path(),
-        litesmith.samples.dataset("train").take(200),
+        litesmith.samples.dataset("train").take(CALIBRATION),
         litesmith.samples.dataset("test"),
     )
     if not ASSETS.is_dir():
@@ -57,7 +61,7 @@ def cases() -> Iterator[Case]:
     cifar = {"cifar10/resnet20": CIFAR, "cifar10/resnet56": CIFAR, "mlperf_tiny/ic_resnet8": "dtype=float32"}
     cifar["mlperf_tiny/ic_resnet_large"] = "dtype=float32"
     for name, preprocess in cifar.items():
-        train = Dataset.open(ASSETS / "cifar10/train20k.npz", preprocess=preprocess).take(200)
+        train = Dataset.open(ASSETS / "cifar10/train20k.npz", preprocess=preprocess).take(CALIBRATION)
         test = Dataset.open(ASSETS / "cifar10/test.npz", preprocess=preprocess)
         yield Case(name, ASSETS / f"{name}_float.tflite", train, test)
     tiny = ASSETS / "mlperf_tiny"
@@ -66,12 +70,15 @@ def cases() -> Iterator[Case]:
     digits = Dataset.open(ASSETS / "mnist/test.npz", preprocess="scale=1/255")
     for name in ("lstm", "resnet"):
         parts = digits.split(calibrate=0.03, test=0.97)
-        yield Case(f"mnist/{name}", ASSETS / f"mnist/{name}_float.tflite", parts["calibrate"].take(200), parts["test"])
-    photos = Dataset.open(ASSETS / "vision/photos", preprocess=IMAGENET)
-    every = np.arange(len(photos))
-    quarter = every % 4 == 0
-    model = ASSETS / "vision/mobilenet_v2_float.tflite"
-    yield Case("vision/mobilenet_v2", model, photos.subset(every[quarter]), photos.subset(every[~quarter]), "agreement")
+        yield Case(
+            f"mnist/{name}", ASSETS / f"mnist/{name}_float.tflite", parts["calibrate"].take(CALIBRATION), parts["test"]
+        )
+    for name, preprocess in (("mobilenet_v2", IMAGENET), ("mobilenet_v1_0.25_224", MOBILENET_V1)):
+        photos = Dataset.open(ASSETS / "vision/photos", preprocess=preprocess)
+        every = np.arange(len(photos))
+        quarter = every % 4 == 0
+        model = ASSETS / f"vision/{name}_float.tflite"
+        yield Case(f"vision/{name}", model, photos.subset(every[quarter]), photos.subset(every[~quarter]), "agreement")
 
 
 def ours(scheme: str) -> Callable[[Case], Model]:
@@ -128,9 +135,12 @@ MAKERS: dict[str, Callable[[Case], Model]] = {
     "float": lambda case: Model.load(case.model),
     "int8": ours("int8"),
     "int16x8": ours("int16x8"),
+    "dynamic": ours("dynamic"),
+    "float16": ours("float16"),
     "ai-edge-quantizer int8": ai_edge_quantizer,
     "legacy int8": legacy_quantizer,
 }
+PEERS = ("ai-edge-quantizer int8", "legacy int8")
 
 
 def score(case: Case, model: Path, test: Dataset, kernels: str = "delegate") -> float:
@@ -142,72 +152,95 @@ def score(case: Case, model: Path, test: Dataset, kernels: str = "delegate") -> 
 
 def run(case: Case, limit: int, folder: Path) -> dict[str, Any]:
     test = case.test.take(min(limit, len(case.test)))
-    few = test.take(min(INT16_LIMIT, len(test)))
+    few = test.take(min(BUILTIN_LIMIT, len(test)))
     files: dict[str, Path] = {}
-    row: dict[str, Any] = {
-        "model": case.name,
-        "metric": case.metric,
-        "samples": len(test),
-        "float_on_few": None,
-        "files": {},
-    }
+    rows: dict[str, Any] = {}
     for name, make in MAKERS.items():
-        entry: dict[str, Any] = {}
+        path = folder / f"{name.replace(' ', '_')}.tflite"
         try:
-            files[name] = folder / f"{name.replace(' ', '_')}.tflite"
-            make(case).save(files[name])
-            entry["accuracy"] = score(case, files[name], few if name == "int16x8" else test)
-            if name == "int8":
-                entry["accuracy_without_xnnpack"] = score(case, files[name], few, "builtin")
-                entry["accuracy_on_few"] = score(case, files[name], few)
-            if name == "float":
-                row["float_on_few"] = score(case, files[name], few)
-            entry["size_bytes"] = files[name].stat().st_size
-        except Exception as error:  # a peer that fails is a result too
-            if not name.startswith(("ai-edge", "legacy")):
+            make(case).save(path)
+            rows[name] = {"accuracy": score(case, path, test), "size_bytes": path.stat().st_size}
+        except Exception as error:
+            if name not in PEERS:
                 raise
-            entry["failure"] = f"{type(error).__name__}: {error}"
-            files.pop(name, None)
-        row["files"][name] = entry
-    measured = bench(*(p for n, p in files.items() if n != "int16x8"), seconds=1.0, memory=False)
-    slow = bench(files["int16x8"], runs=10, seconds=1.0, memory=False)
-    for latency in (*measured.latencies, *slow.latencies):
-        name = next(n for n, p in files.items() if str(p) == latency.configuration.model)
-        row["files"][name]["latency_ms"] = latency.summary.median
-    return row
+            rows[name] = {"failure": f"{type(error).__name__}: {error}"}  # a peer that fails is a result too
+            continue
+        files[name] = path
+        if name in ("float", "int8"):
+            rows[name]["accuracy_few"] = score(case, path, few)
+            rows[name]["accuracy_few_without_xnnpack"] = score(case, path, few, "builtin")
+    rows["int16x8"]["delegate_equals_stock"] = same_outputs(files["int16x8"], test.take(STOCK_INT16_LIMIT))
+    measured = bench(*files.values(), seconds=0.7, memory=False)
+    for latency in measured.latencies:
+        name = next(n for n, path in files.items() if str(path) == latency.configuration.model)
+        rows[name]["latency_ms"] = latency.summary.median
+    return {"model": case.name, "metric": case.metric, "samples": len(test), "few": len(few), "files": rows}
+
+
+def same_outputs(model: Path, samples: Dataset) -> bool:
+    """Say whether the delegate and the stock kernels return the same, to the bit."""
+    found = []
+    for kernels in ("delegate", "builtin"):
+        runner = GraphRunner(Model.load(model), kernels=kernels)
+        outputs = []
+        for feed in feeds(Model.load(model), samples):
+            runner.run(feed)
+            outputs += [runner.view(t).copy() for t in Model.load(model).main.outputs]
+        found.append(outputs)
+    return all(np.array_equal(*pair) for pair in zip(*found, strict=True))
 
 
 def main() -> None:
-    parser = argparse.ArgumentParser(description=__doc__)
+    parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
     parser.add_argument("--limit", type=int, default=2000)
-    parser.add_argument("--only", default="")
+    parser.add_argument("--only", default="", help="part of the name of a model; nothing is written")
     arguments = parser.parse_args()
     rows = []
     for case in cases():
         if arguments.only in case.name:
             with tempfile.TemporaryDirectory() as folder:
                 rows.append(run(case, arguments.limit, Path(folder)))
-            show(rows[-1])
-    target = ROOT / "results" / "quantization.json"
+            print(section(rows[-1]), flush=True)
     if not arguments.only:
-        target.parent.mkdir(exist_ok=True)
-        document = {"machine": encode_fields(machine_facts()), "limit": arguments.limit, "rows": rows}
-        target.write_text(json.dumps(document, indent=2) + "\n")
+        write_result("quantization", {"limit": arguments.limit, "rows": rows})
+        (RESULTS / "quantization.md").write_text(page(rows), encoding="utf-8")
 
 
-def show(row: dict[str, Any]) -> None:
-    few = f"int16x8 on {INT16_LIMIT}, where float has {row['float_on_few']:.2f}"
-    print(f"{row['model']}: {row['metric']} on {row['samples']}; {few}")
+def section(row: dict[str, Any]) -> str:
+    """Return one model as a table."""
+    floats = row["files"]["float"]
+    lines = [
+        f"### {row['model']}: {row['metric']} on {row['samples']} samples",
+        "",
+        "| file | % | against float | latency, ms | size, kB | of float |",
+        "| --- | ---: | ---: | ---: | ---: | ---: |",
+    ]
     for name, entry in row["files"].items():
         if "failure" in entry:
-            print(f"  {name:24s} {entry['failure'][:100]}")
+            lines.append(f"| {name} | fails: {entry['failure'][:90]} | | | | |")
             continue
-        figures = f"{entry['accuracy']:6.2f} %  {entry['latency_ms']:9.3f} ms  {entry['size_bytes']:>10,} B"
-        if name == "int8":
-            figures += (
-                f"  ({entry['accuracy_on_few']:.2f} on few, {entry['accuracy_without_xnnpack']:.2f} without XNNPACK)"
-            )
-        print(f"  {name:24s} {figures}", flush=True)
+        share = 100 * entry["size_bytes"] / floats["size_bytes"]
+        lines.append(
+            f"| {name} | {entry['accuracy']:.2f} | {entry['accuracy'] - floats['accuracy']:+.2f} "
+            f"| {entry['latency_ms']:.3f} | {entry['size_bytes'] / 1000:,.1f} | {share:.1f} % |"
+        )
+    one, other = (row["files"][n] for n in ("float", "int8"))
+    note = (
+        f"On {row['few']} of them with XNNPACK and without: float {one['accuracy_few']:.2f} and "
+        f"{one['accuracy_few_without_xnnpack']:.2f}, int8 {other['accuracy_few']:.2f} and "
+        f"{other['accuracy_few_without_xnnpack']:.2f}. int16x8 in Litesmith's delegate and in the stock kernels: "
+        f"{'equal' if row['files']['int16x8']['delegate_equals_stock'] else 'NOT equal'} to the bit."
+    )
+    return "\n".join([*lines, "", note, ""])
+
+
+def page(rows: list[dict[str, Any]]) -> str:
+    machine = machine_facts()
+    intro = (
+        "# Quantization\n\n`python -m benchmarks.quantization` on "
+        f"{machine.cpu}, 1 thread. Each quantizer calibrates on the same samples; all is scored on the written file.\n\n"
+    )
+    return intro + "\n".join(map(section, rows))
 
 
 if __name__ == "__main__":

@@ -12,12 +12,15 @@ import numpy as np
 import pytest
 from tests.accuracy.conftest import quantize_by_aeq
 
+from litesmith import samples
 from litesmith.accuracy import LayerReport, diagnose, evaluate
 from litesmith.accuracy._correspond import correspond
 from litesmith.data import Dataset
 from litesmith.errors import DataError, UsageError
 from litesmith.model import Builder, Model, Quantization
 from litesmith.model._expose import expose
+from litesmith.optimize import Recipe, quantize
+from litesmith.optimize._recipe import quantize_arguments
 
 
 @pytest.fixture(scope="module")
@@ -168,7 +171,7 @@ def test_an_integer_layer_in_float(kws_float: Path, good: Model, data: Dataset) 
 
 @pytest.mark.parametrize(
     ("factor", "kind", "change"),
-    [(0.2, "saturation", "wider range"), (64, "outlier", "int16x8"), (3000, "dead", "calibrate again")],
+    [(0.2, "saturation", "wider range"), (64, "outlier", "ranges percentile"), (3000, "dead", "calibrate again")],
 )
 def test_a_wrong_scale_is_found_and_named(
     kws_float: Path, good: Model, data: Dataset, factor: float, kind: str, change: str
@@ -223,6 +226,48 @@ def test_channels_of_unlike_size_are_found() -> None:
     causes = {cause.kind for cause in layer.causes}
     assert "channel-spread" in causes
     assert layer.share == 1
+
+
+def test_the_repairs_are_options_of_quantize_and_help() -> None:
+    """Each repair, added to the options that the model was made with, brings the outputs closer."""
+    model, train = samples.model(), samples.dataset("train").take(64)
+    test = samples.dataset("test").take(32)
+
+    def measured(**options: Any) -> LayerReport:
+        return diagnose(model, quantize(model, data=train, **options).model, test)
+
+    before = measured(recover=())
+    first = before.repairs[0]
+    assert (first.recipe, first.option) == ("equalize", "--recover equalize")
+    assert "channel-spread" in {cause.kind for cause in before.worst[0].causes}
+    after = measured(recover=(first.recipe,))
+    assert after.outputs[0].sqnr_db > before.outputs[0].sqnr_db + first.gain_db
+
+    rules = [repair for repair in after.repairs if repair.recipe.startswith("int16x8:#")][:6]
+    assert all(repair.option.startswith("--rule int16x8:#") for repair in rules)
+    (step,) = Recipe.parse(" + ".join(["int8(equalize)", *(repair.recipe for repair in rules)])).steps
+    assert measured(**quantize_arguments(step)).outputs[0].sqnr_db > after.outputs[0].sqnr_db + 0.3
+
+
+def test_equalized_channels_are_compared_with_their_like() -> None:
+    """Equalization rescales inner tensors; that is no error of the layers, and the outputs tell."""
+    model, train = samples.model(), samples.dataset("train").take(64)
+    quantized = quantize(model, data=train, recover=("equalize",)).model
+    report = diagnose(model, Model.from_bytes(quantized.to_bytes()), samples.dataset("test").take(16))
+    assert report.outputs[0].sqnr_db > 25
+    assert min(layer.sqnr_db for layer in report.layers) > 15
+    assert min(layer.isolated_sqnr_db or 0 for layer in report.layers) > 25
+
+
+def test_a_change_that_several_layers_want_counts_for_all() -> None:
+    model, train = samples.model(), samples.dataset("train").take(16)
+    report = diagnose(model, quantize(model, data=train, recover=()).model, train)
+    single = [repair for layer in report.layers for repair in layer.repairs if repair.recipe == "equalize"]
+    joined = next(repair for repair in report.repairs if repair.recipe == "equalize")
+    assert len(single) > 1
+    assert joined.gain_db > max(repair.gain_db for repair in single)
+    assert f"and {len(single) - 1} more" in joined.change
+    assert [r.gain_db for r in report.repairs] == sorted((r.gain_db for r in report.repairs), reverse=True)
 
 
 def test_time_is_joined_and_formats_agree(kws_float: Path, kws_int8: Model, data: Dataset, tmp_path: Path) -> None:

@@ -88,6 +88,7 @@ def test_the_head_stays_float_and_it_is_said(convnet: Model, images: list[Array]
     coverage = quantize(convnet, data=images).coverage
 
     assert [(op.kind, op.scheme) for op in coverage.left_float] == [
+        ("MEAN", "float"),
         ("FULLY_CONNECTED", "dynamic"),
         ("SOFTMAX", "float"),
     ]
@@ -334,3 +335,14 @@ def test_layers_without_bias(make_samples: Callable[..., list[Any]]) -> None:
         assert not any(t.is_quantized and t.dtype in ("int32", "int64") for t in quantized.model.main.tensors)
         for kernels in KERNELS:
             assert sqnr_db(run(model, samples), run(quantized.model, samples, kernels=kernels)) > 20
+
+
+def test_zero_points_are_stored_once() -> None:
+    b = Builder(seed=1)
+    x = b.input("x", (1, 4, 4, 64))
+    for number in range(4):
+        x = b.conv2d(x, 64, name=f"c{number}")
+    data = quantize(b.build({"y": x}), head="same").model.to_bytes()
+
+    assert data.count(b"\0" * 64 * 8) == 1
+    assert Model.from_bytes(data).to_bytes() == data

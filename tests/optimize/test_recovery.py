@@ -1,55 +1,121 @@
 # SPDX-License-Identifier: Apache-2.0
-"""Recovery: equalization changes nothing in float, and the defaults keep the sample's accuracy where careless int8 loses."""
+"""Recovery: the defaults keep the sample's accuracy where careless int8 loses, and each pass says what it gained."""
 
 from __future__ import annotations
 
+from collections.abc import Iterator
+from typing import Any
+
 import numpy as np
 import pytest
+from tests.optimize.conftest import run, sqnr_db
 
 from litesmith import evaluate, samples
-from litesmith.errors import UsageError
+from litesmith.errors import OptimizeError, UsageError
 from litesmith.model import Builder, Model
-from litesmith.optimize import quantize
-from litesmith.optimize._quantize import DEFAULT_RECOVERY, RECOVERY_MODULES
-from litesmith.runtime import Session
+from litesmith.optimize import Coverage, quantize
+from litesmith.optimize._channel_groups import channel_groups
+from litesmith.optimize._equalize import apply as equalize_pass
+from litesmith.optimize._recovery import OutputMeter, default_passes
+from litesmith.optimize._request import Request
+
+Array = np.ndarray[Any, Any]
+
+
+def uneven() -> Model:
+    """Return a net whose hidden channels differ in size by orders of magnitude, and can be rescaled."""
+    chance = np.random.default_rng(0)
+    b = Builder()
+    spread = np.exp(chance.normal(0, 2, 16)).astype(np.float32)
+    first = chance.standard_normal((16, 3, 3, 3)).astype(np.float32) * spread[:, None, None, None]
+    second = chance.standard_normal((8, 1, 1, 16)).astype(np.float32) / spread
+    hidden = b.conv2d(b.input("x", (1, 8, 8, 3)), 16, kernel=3, activation="RELU", weight=first, bias=False)
+    return b.build({"y": b.conv2d(hidden, 8, weight=second, name="second")})
+
+
+def draw(count: int, seed: int) -> list[Array]:
+    return list(np.random.default_rng(seed).standard_normal((count, 1, 8, 8, 3)).astype(np.float32))
 
 
 def test_the_defaults_keep_what_careless_int8_loses() -> None:
     model, train, test = samples.model(), samples.dataset("train").take(200), samples.dataset("test").take(1500)
     real = evaluate(model, test).value
     careless = evaluate(quantize(model, data=train, recover=()).model, test).value
-    careful = evaluate(quantize(model, data=train).model, test).value
+    careful = quantize(model, data=train)
 
-    assert real - careful <= 0.005
+    assert real - evaluate(careful.model, test).value <= 0.005
     assert real - careless >= 0.01
+    first = careful.coverage.recovery[0]
+    assert (first.name, first.kept) == ("equalize", True)
+    assert first.before_db is not None
+    assert first.after_db is not None
+    assert first.after_db > first.before_db + 5
+    assert Coverage.from_json(careful.coverage.to_json()) == careful.coverage
 
 
-def test_equalization_changes_nothing_in_float() -> None:
-    from importlib import import_module
+def test_equalization_changes_nothing_in_float_and_much_in_int8() -> None:
+    model, unseen = uneven(), draw(8, 1)
+    assert channel_groups(model.main)
+    expected = run(model, unseen)
+    changed = equalize_pass(model, Request("int8"), draw(8, 0))
 
-    from litesmith.optimize._quantize import Request
+    assert sqnr_db(expected, run(changed, unseen)) > 100
+    plain, equalized = (quantize(model, data=draw(8, 0), recover=names).model for names in ((), ("equalize",)))
+    assert sqnr_db(expected, run(equalized, unseen)) > sqnr_db(expected, run(plain, unseen)) + 6
 
-    module = import_module(RECOVERY_MODULES["equalize"])
-    request = Request("int8", (), "float", True, "minmax", "percentile", None, "same", False, 0)
-    chance = np.random.default_rng(0)
+
+def test_what_a_pass_gained_is_what_the_outputs_gained() -> None:
+    model, data = uneven(), draw(8, 0)
+    (report,) = quantize(model, data=data, recover=("equalize",)).coverage.recovery
+    expected = run(model, data)
+    for names, stated in (((), report.before_db), (("equalize",), report.after_db)):
+        got = run(quantize(model, data=data, recover=names).model, data)
+        assert stated == pytest.approx(sqnr_db(expected, got), abs=1e-3)
+    assert "equalize" in str(report)
+
+
+def test_a_default_pass_that_does_not_help_is_left_out() -> None:
     b = Builder()
-    x = b.input("x", (1, 8, 8, 3))
-    spread = np.exp(chance.normal(0, 2, 16)).astype(np.float32)
-    weight = chance.standard_normal((16, 3, 3, 3)).astype(np.float32) * spread[:, None, None, None]
-    y = b.conv2d(x, 16, kernel=3, activation="RELU", weight=weight)
-    z = b.conv2d(y, 16, name="second")
-    model = b.build({"y": b.op("ADD", y, z)})
-    data = [chance.standard_normal((1, 8, 8, 3)).astype(np.float32) for _ in range(8)]
-    changed = module.apply(model, request, None, data)
-
-    assert isinstance(changed, Model)
-    with Session(model) as before, Session(changed) as after:
-        for sample in data:
-            expected = before(sample)["y"]
-            assert np.allclose(after(sample)["y"], expected, rtol=1e-4, atol=1e-4 * np.abs(expected).max())
+    weight = np.diag([127, 64, 32]).astype(np.float32)  # exact in int8, as are the samples: nothing is left to gain
+    model = b.build({"y": b.fully_connected(b.input("x", (1, 3)), 3, weight=weight, bias=np.zeros(3, np.float32))})
+    data = [np.array([[1, 0, 0]], np.float32), np.array([[0, 1, 0]], np.float32), np.array([[0, 0, 1]], np.float32)]
+    coverage = quantize(model, data=data).coverage
+    assert not any(report.kept and (report.after_db or 0) < (report.before_db or 0) for report in coverage.recovery)
 
 
-def test_passes_have_names() -> None:
-    assert set(DEFAULT_RECOVERY) <= set(RECOVERY_MODULES)
+def test_probabilities_are_compared_by_their_logarithm() -> None:
+    b = Builder()
+    model = b.build({"y": b.op("SOFTMAX", b.input("x", (1, 3)), beta=1.0)})
+    meter = OutputMeter(model, [np.array([[9, 0, 1]], np.float32)])
+    assert meter.sqnr_db(model) == pytest.approx(200)
+    other = b.build({"y": b.op("SOFTMAX", b.input("z", (1, 3)), beta=0.5)})
+    found = meter.sqnr_db(other)
+    assert found is not None
+    assert found < 20
+
+
+def test_a_generator_is_enough() -> None:
+    model = uneven()
+
+    def stream() -> Iterator[Array]:
+        yield from draw(8, 0)
+
+    once, listed = quantize(model, data=stream()), quantize(model, data=draw(8, 0))
+    assert once.model.to_bytes() == listed.model.to_bytes()
+    assert once.ranges is not None
+    assert once.ranges.samples == 8
+
+
+def test_the_defaults_follow_the_scheme() -> None:
+    assert default_passes(Request("int8")) == ("equalize", "clip", "bias")
+    assert default_passes(Request("int8", method="mse")) == ("equalize", "bias")
+    assert default_passes(Request("int8w4")) == ("equalize", "clip", "gptq", "bias")
+    assert default_passes(Request("weights4")) == ("equalize", "gptq", "bias")
+    assert default_passes(Request("int16x8")) == default_passes(Request("float16")) == ()
+
+
+def test_passes_have_names_and_need_samples() -> None:
     with pytest.raises(UsageError, match="no recovery pass"):
         quantize(samples.model(), scheme="float16", recover=("magic",))
+    with pytest.raises(OptimizeError, match="needs samples"):
+        quantize(samples.model(), recover=("bias",))

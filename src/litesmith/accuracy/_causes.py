@@ -16,6 +16,7 @@ Each finding says how much of the layer's own error its repair leaves, from what
 from __future__ import annotations
 
 import math
+from collections.abc import Sequence
 from dataclasses import dataclass
 from typing import TYPE_CHECKING
 
@@ -33,9 +34,13 @@ _SPREAD = 8.0
 _UNLIKE = 8.0
 _WORTH_SHARE = 0.2
 _SHIFT_SHARE = 0.25
+_COST = 0.3
+"""A repair that changes the kernel must remove this much more of a layer's error to come before one that does not."""
 _TAIL = 0.0005
 _KERNEL_16 = "int16x8 kernel: leaves XNNPACK, and is a reference kernel in stock LiteRT"
 _SAME_KERNEL = "same kernel"
+_FLOAT_KERNEL = "float kernel"
+_METHODS = ("minmax", "percentile")
 
 
 @dataclass(frozen=True)
@@ -56,31 +61,44 @@ class Repair:
     """A change to the recipe.
 
     Attributes:
-        change: what to change, in words: the rule and the operator it is for.
+        change: what to change, in words, and the operator it is for.
+        recipe: the same as a word or rules of a recipe: "equalize", "minmax", "int16x8:#12-13"; rules count operators of
+            the float model.
         gain_db: predicted, of the signal-to-error ratio at the output, if this alone is changed.
         extra_bytes: what it adds to the file.
         kernel: what it means for the kernel that runs the layer.
     """
 
     change: str
+    recipe: str
     gain_db: float
     extra_bytes: int
     kernel: str
 
+    @property
+    def option(self) -> str:
+        """The same as an option of ``litesmith quantize``."""
+        if ":" in self.recipe:
+            return " ".join(f"--rule {rule}" for rule in self.recipe.split(" + "))
+        if "=" in self.recipe:
+            return "--per-channel"
+        return f"--{'method' if self.recipe in _METHODS else 'recover'} {self.recipe}"
+
 
 @dataclass(frozen=True)
 class Finding:
-    """A cause, its repair in words, and how much of the layer's own error the repair leaves."""
+    """A cause, its repair in words and in a recipe, and how much of the layer's own error the repair leaves."""
 
     cause: Cause
     change: str
+    recipe: str
     left: float
     extra_bytes: int
     kernel: str
 
 
-def findings(graph: Subgraph, layer: LayerErrors, noise: Noise) -> list[Finding]:
-    """Return what is wrong with a layer, the most rewarding repair first."""
+def findings(real: Subgraph, graph: Subgraph, layer: LayerErrors, noise: Noise) -> list[Finding]:
+    """Return what is wrong with a layer, the repair to try first in front."""
     if noise.own <= 0:
         return []
     operator = graph.operators[layer.match.operator]
@@ -92,17 +110,17 @@ def findings(graph: Subgraph, layer: LayerErrors, noise: Noise) -> list[Finding]
         _outlier(layer, noise, where),
         _spread(graph, operator, layer, noise, where),
         _shift(layer, where),
-        _weights(graph, operator, noise, where),
-        _coarse(graph, operator, tensor, noise, where),
+        _weights(graph, operator, layer, noise, where),
+        _coarse(real, graph, operator, tensor, layer, noise, where),
     ]
-    return sorted((f for f in found if f is not None), key=lambda f: f.left)
+    return sorted((f for f in found if f is not None), key=lambda f: f.left + _COST * (f.kernel != _SAME_KERNEL))
 
 
 def repair(finding: Finding, noise: Noise) -> Repair:
     """Return a finding's repair with what it gains at the output."""
     removed = noise.share * max(0.0, 1 - finding.left)
     gain = -10 * math.log10(max(1 - removed, 1e-6))
-    return Repair(finding.change, gain, finding.extra_bytes, finding.kernel)
+    return Repair(finding.change, finding.recipe, gain, finding.extra_bytes, finding.kernel)
 
 
 def ties_at_output(layer: LayerErrors, operator: Operator, share: float) -> Finding:
@@ -110,22 +128,40 @@ def ties_at_output(layer: LayerErrors, operator: Operator, share: float) -> Find
     where = f"operator {layer.match.operator} ({operator.kind})"
     return Finding(
         Cause("ties", f"{100 * share:.2g} % of the samples tie at the top of the output"),
-        f"int16x8 or float for {where}, so that classes are told apart, and a range that holds the scores it reads",
+        f"float for {where}, so that classes are told apart, and a range that holds the scores it reads",
+        _rule("float", layer),
         0.0,
         0,
-        _KERNEL_16,
+        _FLOAT_KERNEL,
     )
+
+
+def _rule(scheme: str, layer: LayerErrors) -> str:
+    return f"{scheme}:#{layer.match.float_operator}"
+
+
+def _spans(scheme: str, operators: Sequence[int]) -> str:
+    """Return rules for some operators, neighbours in one."""
+    spans: list[list[int]] = []
+    for index in sorted(set(operators)):
+        if spans and index == spans[-1][1] + 1:
+            spans[-1][1] = index
+        else:
+            spans.append([index, index])
+    return " + ".join(f"{scheme}:#{first}" + (f"-{last}" if last > first else "") for first, last in spans)
 
 
 def _dead(layer: LayerErrors, tensor: Tensor, where: str) -> Finding | None:
     quantization = tensor.quantization
     if quantization is not None and quantization.scale and not all(s > 0 for s in quantization.scale):
-        return Finding(Cause("dead", "a scale of 0"), f"calibrate {where} again", 0.0, 0, _SAME_KERNEL)
+        return Finding(Cause("dead", "a scale of 0"), f"calibrate {where} again", "minmax", 0.0, 0, _SAME_KERNEL)
     used = int(np.count_nonzero(layer.levels))
     if used == 1 and layer.accumulated.signal > 0 and tensor.dtype != "int16":
         size = max(abs(layer.low), abs(layer.high))
         detail = f"all values become one integer: they reach {size:.3g}, and a step is {_scale(tensor):.3g}"
-        return Finding(Cause("dead", detail), f"tighter range for {where}: calibrate again", 0.0, 0, _SAME_KERNEL)
+        return Finding(
+            Cause("dead", detail), f"tighter range for {where}: calibrate again", "minmax", 0.0, 0, _SAME_KERNEL
+        )
     return None
 
 
@@ -136,7 +172,7 @@ def _saturation(layer: LayerErrors, noise: Noise, where: str) -> Finding | None:
     clipped = 100 * layer.clipped / max(1, layer.accumulated.count)
     detail = f"{clipped:.2g} % of the values lie beyond the range, up to {layer.high:.4g} and down to {layer.low:.4g}"
     change = f"wider range for {where}: ranges minmax, or more calibration samples"
-    return Finding(Cause("saturation", detail), change, 1 - share, 0, _SAME_KERNEL)
+    return Finding(Cause("saturation", detail), change, "minmax", 1 - share, 0, _SAME_KERNEL)
 
 
 def _outlier(layer: LayerErrors, noise: Noise, where: str) -> Finding | None:
@@ -145,7 +181,9 @@ def _outlier(layer: LayerErrors, noise: Noise, where: str) -> Finding | None:
         return None
     left = 1 - noise.rounding / noise.own * (1 - 1 / ratio**2)
     detail = f"99.9 % of the values lie in 1/{ratio:.0f} of the range"
-    return Finding(Cause("outlier", detail), f"ranges percentile or mse for {where}", left, 0, _SAME_KERNEL)
+    return Finding(
+        Cause("outlier", detail), f"ranges percentile or mse for {where}", "percentile", left, 0, _SAME_KERNEL
+    )
 
 
 def _spread(graph: Subgraph, operator: Operator, layer: LayerErrors, noise: Noise, where: str) -> Finding | None:
@@ -155,9 +193,11 @@ def _spread(graph: Subgraph, operator: Operator, layer: LayerErrors, noise: Nois
     ratio = float(peaks.max() / np.median(peaks))
     if operator.kind == "CONCATENATION" or (layer.match.tensor in graph.outputs and operator.kind in MOVES):
         ratio = float(peaks.max() / peaks.min())
-        kind, change, limit = "shared-scale", f"split the outputs at {where}, so that each keeps its scale", _UNLIKE
+        kind, change, limit = "shared-scale", f"float for {where}, so that each part keeps its scale", _UNLIKE
+        recipe, kernel = _rule("float", layer), _FLOAT_KERNEL
     else:
         kind, change, limit = "channel-spread", f"equalize {where} with the layer behind it", _SPREAD
+        recipe, kernel = "equalize", _SAME_KERNEL
     if ratio < limit:
         return None
     kept = float(np.mean(np.square(peaks)) / peaks.max() ** 2)
@@ -165,7 +205,7 @@ def _spread(graph: Subgraph, operator: Operator, layer: LayerErrors, noise: Nois
     detail = (
         f"the widest channel reaches {peaks.max():.3g}, the median one {np.median(peaks):.3g}, and they share a scale"
     )
-    return Finding(Cause(kind, detail), change, left, 0, _SAME_KERNEL)
+    return Finding(Cause(kind, detail), change, recipe, left, 0, kernel)
 
 
 def _shift(layer: LayerErrors, where: str) -> Finding | None:
@@ -175,10 +215,10 @@ def _shift(layer: LayerErrors, where: str) -> Finding | None:
     if share < _SHIFT_SHARE or rows < 16:
         return None
     detail = f"{100 * min(share, 1):.0f} % of the accumulated error is a constant shift of the channels"
-    return Finding(Cause("shift", detail), f"bias correction of {where}", 1 - min(share, 1), 0, _SAME_KERNEL)
+    return Finding(Cause("shift", detail), f"bias correction of {where}", "bias", 1 - min(share, 1), 0, _SAME_KERNEL)
 
 
-def _weights(graph: Subgraph, operator: Operator, noise: Noise, where: str) -> Finding | None:
+def _weights(graph: Subgraph, operator: Operator, layer: LayerErrors, noise: Noise, where: str) -> Finding | None:
     share = noise.weights / noise.own
     if share < 0.5 or len(operator.inputs) < 2 or operator.inputs[1] < 0:
         return None
@@ -193,11 +233,12 @@ def _weights(graph: Subgraph, operator: Operator, noise: Noise, where: str) -> F
         apart = peaks.max() / max(float(np.median(peaks)), 1e-30)
         detail = f"the weights share one scale, and their channels differ by {apart:.0f}×"
         change = f"per-channel weights for {where}"
-        return Finding(Cause("weights", detail), change, 1 - share * (1 - kept), 8 * len(peaks), _SAME_KERNEL)
+        left = 1 - share * (1 - kept)
+        return Finding(Cause("weights", detail), change, "per_channel=yes", left, 8 * len(peaks), _SAME_KERNEL)
     detail = f"{100 * share:.0f} % of the layer's own error comes from {tensor.dtype} weights"
     extra = 3 * weights.size if tensor.dtype == "int8" else int(3.5 * weights.size)
-    change = f"learned rounding (gptq, adaround) or float for {where}"
-    return Finding(Cause("weights", detail), change, 1 - share, extra, "float kernel where float")
+    change = f"float for {where}; or, without cost, some of it by the passes gptq (few bits) or rounding"
+    return Finding(Cause("weights", detail), change, _rule("float", layer), 1 - share, extra, _FLOAT_KERNEL)
 
 
 def _stored(graph: Subgraph, index: int) -> int:
@@ -206,14 +247,25 @@ def _stored(graph: Subgraph, index: int) -> int:
     return index if producer is None else graph.operators[producer].inputs[0]
 
 
-def _coarse(graph: Subgraph, operator: Operator, tensor: Tensor, noise: Noise, where: str) -> Finding | None:
+def _coarse(
+    real: Subgraph,
+    graph: Subgraph,
+    operator: Operator,
+    tensor: Tensor,
+    layer: LayerErrors,
+    noise: Noise,
+    where: str,
+) -> Finding | None:
     share = noise.rounding / noise.own
     if tensor.dtype not in ("int8", "uint8") or share < _WORTH_SHARE:
         return None
     bias = graph.tensors[operator.inputs[2]].elements if len(operator.inputs) > 2 and operator.inputs[2] >= 0 else 0
     detail = f"{100 * share:.0f} % of the layer's own error is rounding to a step of {_scale(tensor):.3g}"
     left = 1 - share * (1 - 2.0**-16)
-    return Finding(Cause("coarse", detail), f"int16x8 for {where}", left, 4 * bias, _KERNEL_16)
+    readers = real.consumers().get(layer.match.float_tensor, [])  # an int8 reader would round its input all the same
+    rules = _spans("int16x8", [layer.match.float_operator, *readers])
+    change = f"int16x8 for {where}" + (" and what reads it" if readers else "")
+    return Finding(Cause("coarse", detail), change, rules, left, 4 * bias, _KERNEL_16)
 
 
 def _unused_range(layer: LayerErrors) -> float:

@@ -5,9 +5,10 @@ from __future__ import annotations
 
 import csv
 import io
+import math
 import time
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass, fields
+from dataclasses import dataclass, fields, replace
 from os import PathLike
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
@@ -49,7 +50,7 @@ class Layer:
         low, high: the range of the float values.
         quantized_low, quantized_high: what the quantized tensor can express; None for float ones.
         causes: what is wrong with it, the most rewarding first.
-        repair: the change that gains most, by prediction; None where nothing is to be gained.
+        repairs: changes that help, the one to try first in front: those that cost nothing before those that do.
         float_gain_db: what the outputs gain with this layer in float, measured; None where it was not asked for.
     """
 
@@ -71,8 +72,13 @@ class Layer:
     quantized_low: float | None
     quantized_high: float | None
     causes: tuple[Cause, ...]
-    repair: Repair | None
+    repairs: tuple[Repair, ...]
     float_gain_db: float | None = None
+
+    @property
+    def repair(self) -> Repair | None:
+        """The change to try first; None where nothing is to be gained."""
+        return self.repairs[0] if self.repairs else None
 
 
 @dataclass(frozen=True)
@@ -128,21 +134,43 @@ class LayerReport(Result, kind="layer-report", schema=1):
         """The layers that add to the error at the outputs, the one to blame most first."""
         return tuple(sorted((x for x in self.layers if x.share > 0), key=lambda x: -x.share))
 
+    @property
+    def repairs(self) -> tuple[Repair, ...]:
+        """The changes to the recipe, the most rewarding first; one that several layers want is counted for all of them."""
+        wanted: dict[str, list[Repair]] = {}
+        for repair in (repair for layer in self.layers for repair in layer.repairs):
+            wanted.setdefault(repair.recipe, []).append(repair)
+        return tuple(sorted(map(_joined, wanted.values()), key=lambda repair: -repair.gain_db))
+
     def to_csv(self, path: str | PathLike[str] | None = None) -> str:
         """Return a row for each layer as CSV text; with ``path``, also write it there."""
         text = io.StringIO()
-        plain = [f.name for f in fields(Layer) if f.name not in ("causes", "repair")]
+        plain = [f.name for f in fields(Layer) if f.name not in ("causes", "repairs")]
         writer = csv.writer(text, lineterminator="\n")
-        writer.writerow([*plain, "causes", "repair", "gain_db", "extra_bytes"])
+        writer.writerow([*plain, "causes", "repair", "recipe", "gain_db", "extra_bytes"])
         for layer in self.layers:
             cells = ["×".join(map(str, layer.shape)) if n == "shape" else getattr(layer, n) for n in plain]
             repair = layer.repair
             cells.append("; ".join(f"{cause.kind}: {cause.detail}" for cause in layer.causes))
-            cells += ["", "", ""] if repair is None else [repair.change, repair.gain_db, repair.extra_bytes]
+            cells += [""] * 4 if repair is None else [repair.change, repair.recipe, repair.gain_db, repair.extra_bytes]
             writer.writerow(["" if cell is None else cell for cell in cells])
         if path is not None:
             Path(path).write_text(text.getvalue(), encoding="utf-8")
         return text.getvalue()
+
+
+def _joined(repairs: Sequence[Repair]) -> Repair:
+    """Return the same change to several layers as one: what it removes of the error adds up."""
+    if len(repairs) == 1:
+        return repairs[0]
+    removed = sum(1 - 10 ** (-repair.gain_db / 10) for repair in repairs)
+    best = max(repairs, key=lambda repair: repair.gain_db)
+    return replace(
+        best,
+        change=f"{best.change}, and {len(repairs) - 1} more",
+        gain_db=-10 * math.log10(max(1 - removed, 1e-6)),
+        extra_bytes=sum(repair.extra_bytes for repair in repairs),
+    )
 
 
 def diagnose(
@@ -187,6 +215,7 @@ def diagnose(
         raise UsageError(f"samples={samples} and values={values} must be 1 or more, confirm={confirm} 0 or more")
     real, quantized = _read(float_model), _read(quantized_model)
     _check_roles(real, quantized)
+    real = _rescaled_alike(real, quantized)
     found = correspond(real, quantized)
     dataset = Dataset.open(data, preprocess=preprocess)
     dataset = dataset if samples >= len(dataset) else dataset.take(samples, seed=seed)
@@ -232,11 +261,10 @@ class _Describing:
         match = layer.match
         operator = self._graph.operators[match.operator]
         tensor = self._graph.tensors[match.tensor]
-        found = findings(self._graph, layer, noise)
+        found = findings(self._real, self._graph, layer, noise)
         ties = self._ties.get(match.tensor, 0.0)
         if ties > _MANY_TIES:
             found.insert(0, ties_at_output(layer, operator, ties))
-        best = repair(found[0], noise) if found else None
         low, high = _expressible(self._graph, match.tensor)
         isolated = layer.isolated if layer.isolated is not None and layer.isolated.count else None
         return Layer(
@@ -258,7 +286,7 @@ class _Describing:
             quantized_low=low,
             quantized_high=high,
             causes=tuple(finding.cause for finding in found),
-            repair=best,
+            repairs=tuple(repair(finding, noise) for finding in found),
             float_gain_db=self.float_gains_db.get(match.operator),
         )
 
@@ -332,6 +360,19 @@ def _check_roles(real: Model, quantized: Model) -> None:
             "the first model computes in integers, and must be the float one; was it given second? The order is float, "
             "quantized"
         )
+
+
+def _rescaled_alike(real: Model, quantized: Model) -> Model:
+    """Return the float model with its channels as equalization left them before the other one was quantized."""
+    from litesmith.model._channel_scales import recorded, rescaled
+
+    groups = recorded(quantized)
+    try:
+        return replace(rescaled(real, groups), source=real.source) if groups else real
+    except (IndexError, KeyError, ValueError):
+        raise DataError(
+            "the quantized model was made from another float model: its record of rescaled channels does not fit this one"
+        ) from None
 
 
 def _read(model: Any) -> Model:

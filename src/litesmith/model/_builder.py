@@ -156,7 +156,10 @@ class Builder:
         bias: Array | bool = True,
         gain: float | None = None,
     ) -> Value:
-        """Add a CONV_2D; without ``weight`` it is drawn so that the output varies as much as the input."""
+        """Add a CONV_2D; without ``weight`` it is drawn so that the output varies as much as the input.
+
+        Without ``bias`` it is zeros: LiteRT runs no convolution that has none.
+        """
         kernel_h, kernel_w = _pair(kernel)
         shape = (filters, kernel_h, kernel_w, x.shape[-1] // groups)
         weight = self._weight(shape, math.prod(shape[1:]), activation, gain) if weight is None else weight
@@ -166,7 +169,7 @@ class Builder:
                 "CONV_2D",
                 x,
                 self.constant(weight, f"{name}/weight"),
-                self._bias(bias, filters, name),
+                self._bias(np.zeros(filters, np.float32) if bias is False else bias, filters, name),
                 name=name,
                 padding=padding,
                 fused_activation_function=activation,
@@ -189,7 +192,7 @@ class Builder:
         bias: Array | bool = True,
         gain: float | None = None,
     ) -> Value:
-        """Add a DEPTHWISE_CONV_2D."""
+        """Add a DEPTHWISE_CONV_2D; without ``bias`` it is zeros, as in ``conv2d``."""
         channels = x.shape[-1] * multiplier
         shape = (1, *_pair(kernel), channels)
         weight = self._weight(shape, math.prod(shape[1:3]), activation, gain) if weight is None else weight
@@ -199,7 +202,7 @@ class Builder:
                 "DEPTHWISE_CONV_2D",
                 x,
                 self.constant(weight, f"{name}/weight"),
-                self._bias(bias, channels, name),
+                self._bias(np.zeros(channels, np.float32) if bias is False else bias, channels, name),
                 name=name,
                 padding=padding,
                 depth_multiplier=multiplier,

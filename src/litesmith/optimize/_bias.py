@@ -30,15 +30,16 @@ import numpy as np
 from litesmith.errors import OptimizeError
 from litesmith.model import ABSENT, Model, Tensor
 from litesmith.model._expose import expose
-from litesmith.optimize._arithmetic import LARGEST_BIAS, Affine, quantize_array
+from litesmith.optimize._arithmetic import LARGEST_BIAS
 from litesmith.optimize._calibrate import MEMORY_BUDGET_BYTES, entry_points, within_budget
 from litesmith.optimize._rules import RULES
 from litesmith.optimize._run import Data, Feed, GraphRunner
-from litesmith.optimize._segments import Walk, affordable_samples, spread_samples
+from litesmith.optimize._segments import Walk, affordable_samples, as_fed, spread_samples
 from litesmith.progress import task
 
 if TYPE_CHECKING:
-    from litesmith.optimize._quantize import Quantized, Request
+    from litesmith.optimize._build import Quantized
+    from litesmith.optimize._request import Request
 
 Array = np.ndarray[Any, Any]
 STAGE = "result"
@@ -65,7 +66,7 @@ def correct(
     model: Model, quantized: Model, samples: Sequence[Feed], *, subgraph: int = 0, rounds: int = _ROUNDS
 ) -> Model:
     """Return the quantized model with the biases of one subgraph corrected."""
-    walk = Walk(quantized, subgraph, [_as_fed(quantized, subgraph, feed) for feed in samples])
+    walk = Walk(quantized, subgraph, [as_fed(quantized.subgraphs[subgraph], feed) for feed in samples])
     layers = _layers(model, walk, subgraph)
     wanted = _float_means(model, subgraph, [layer.output for layer in layers.values()], samples)
     with task("Correcting biases", total=len(layers)) as advance:
@@ -126,18 +127,6 @@ def _replace_bias(walk: Walk, operator: int, position: int, bias: Tensor) -> int
     inputs = (*walk.operators[operator].inputs[:position], len(walk.tensors) - 1)
     walk.operators[operator] = replace(walk.operators[operator], inputs=inputs)
     return len(walk.tensors) - 1
-
-
-def _as_fed(quantized: Model, subgraph: int, feed: Feed) -> Feed:
-    """Return a sample of the float model in the types of the quantized model's inputs."""
-    fed = {}
-    for index, values in feed.items():
-        tensor = quantized.subgraphs[subgraph].tensors[index]
-        quantization = tensor.quantization
-        if tensor.dtype in ("int8", "int16") and values.dtype == np.float32 and quantization is not None:
-            values = quantize_array(values, Affine(tensor.dtype, quantization.scale[0], quantization.zero_point[0]))
-        fed[index] = values
-    return fed
 
 
 def _float_means(model: Model, subgraph: int, tensors: list[int], samples: Sequence[Feed]) -> dict[int, Array]:
@@ -201,7 +190,9 @@ class _Correction:
         chance = errors.var(axis=0, ddof=1) / len(errors) if len(errors) > 1 else np.zeros_like(mean)
         trusted = mean**2 / np.maximum(mean**2 + chance, 1e-30)
         shift = trusted * mean / np.maximum(active, _LEAST_ACTIVE)
-        self._store(self._shift + np.where(np.isfinite(shift), shift, 0.0))  # a layer that gives no number keeps its bias
+        self._store(
+            self._shift + np.where(np.isfinite(shift), shift, 0.0)
+        )  # a layer that gives no number keeps its bias
 
     def settle(self, observed: Array) -> None:
         """Take for each channel the shift with the smallest error."""

@@ -35,6 +35,35 @@ class OperatorCoverage:
 
 
 @dataclass(frozen=True)
+class PassReport:
+    """What a recovery pass did.
+
+    Attributes:
+        name: of the pass.
+        kept: whether the result has it.
+        changed: how many constants or ranges it changed.
+        before_db, after_db: signal over error of the outputs on some of the samples, without it and with it; None
+            where there is none to measure.
+        reason: why it is not kept; empty where it is.
+    """
+
+    name: str
+    kept: bool
+    changed: int
+    before_db: float | None
+    after_db: float | None
+    reason: str = ""
+
+    def __str__(self) -> str:
+        gain = ""
+        if self.before_db is not None and self.after_db is not None:
+            gain = f", outputs {self.before_db:.1f} → {self.after_db:.1f} dB ({self.after_db - self.before_db:+.1f})"
+        return (
+            f"{self.name}: {self.changed} changed{gain}" if self.kept else f"{self.name}: left out{gain}: {self.reason}"
+        )
+
+
+@dataclass(frozen=True)
 class Coverage(Result, kind="coverage", schema=1):
     """What became of a model.
 
@@ -48,6 +77,7 @@ class Coverage(Result, kind="coverage", schema=1):
         partitions: pieces that XNNPACK takes the main subgraph in: as predicted, and as LiteRT did it (None: unknown).
         size_bytes: of the constants before and after; ``bytes_by_type`` splits the latter.
         notes: what else one should know.
+        recovery: what each recovery pass did, in order.
     """
 
     scheme: str
@@ -61,6 +91,7 @@ class Coverage(Result, kind="coverage", schema=1):
     size_bytes: tuple[int, int]
     bytes_by_type: dict[str, int]
     notes: tuple[str, ...]
+    recovery: tuple[PassReport, ...] = ()
 
     @property
     def left_float(self) -> tuple[OperatorCoverage, ...]:
@@ -84,6 +115,7 @@ class Coverage(Result, kind="coverage", schema=1):
             f"constants   {before:,} → {after:,} bytes{share}",
             f"XNNPACK     {self.predicted_partitions} partitions predicted, {found} found",
         ]
+        lines += [f"recovery    {report}" for report in self.recovery]
         lines += [f"left float  #{op.index} {op.kind} {op.name!r}: {op.reason}" for op in self.left_float]
         lines += [f"note        {note}" for note in self.notes]
         return "\n".join(lines)

@@ -28,17 +28,17 @@ Cost: one pass of the float model. It does not change the structure, absorb bias
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass, replace
+from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
-from litesmith.model import ABSENT, Model, Operator, Subgraph, Tensor
+from litesmith.model import Model, Operator, Subgraph, Tensor
+from litesmith.model._channel_scales import ChannelScales, rescaled, rescaled_layers
 from litesmith.model._expose import expose
 from litesmith.optimize._arithmetic import largest_integer
 from litesmith.optimize._calibrate import MEMORY_BUDGET_BYTES, entry_points, within_budget
 from litesmith.optimize._channel_groups import ChannelGroup, channel_groups
-from litesmith.optimize._ranges import Ranges
 from litesmith.optimize._rules import RULES
 from litesmith.optimize._run import Data, Feed, GraphRunner
 from litesmith.optimize._scheme import SCHEMES, Scheme, find_scheme
@@ -46,7 +46,7 @@ from litesmith.optimize._segments import spread_samples
 from litesmith.progress import task
 
 if TYPE_CHECKING:
-    from litesmith.optimize._quantize import Request
+    from litesmith.optimize._request import Request
 
 Array = np.ndarray[Any, Any]
 Scales = dict[ChannelGroup, Array]
@@ -60,9 +60,8 @@ _SWEEPS = 50
 _STILL = 1e-3
 
 
-def apply(model: Model, request: Request, ranges: Ranges | None, data: Data | None) -> Model:
+def apply(model: Model, request: Request, data: Data | None) -> Model:
     """Return the model with equalized channels; it computes the same."""
-    del ranges
     scheme = find_scheme(request.scheme)
     if scheme.bits > 8:
         return model  # nothing is rounded
@@ -88,10 +87,9 @@ def equalize(
     seen = _observe(model, subgraph, [t for group in groups for t in group.tensors], samples) if samples else {}
     if seen and per_channel:
         chosen = {group: _by_activations(graph, group, seen, scheme) for group in groups}
-        changed = _rescaled(graph, chosen)
     else:
-        changed = _by_weights(graph, groups, seen)
-    return replace(model, subgraphs=(*model.subgraphs[:subgraph], changed, *model.subgraphs[subgraph + 1 :]))
+        chosen = _by_weights(graph, groups, seen)
+    return rescaled(model, (ChannelScales.nearest(subgraph, g.writers, g.readers, s) for g, s in chosen.items()))
 
 
 @dataclass
@@ -189,8 +187,8 @@ def _noise(readers: Sequence[Array], scales: Array, peak: Array, power: Array, s
     return total
 
 
-def _by_weights(graph: Subgraph, groups: Sequence[ChannelGroup], seen: Mapping[int, _Channels]) -> Subgraph:
-    """Return the subgraph with the ranges of writers' rows and readers' columns made equal, as far as they can be."""
+def _by_weights(graph: Subgraph, groups: Sequence[ChannelGroup], seen: Mapping[int, _Channels]) -> Scales:
+    """Return scales that make the ranges of writers' rows and readers' columns equal, as far as they can be."""
     total = {group: np.ones(graph.tensors[group.tensors[0]].shape[-1]) for group in groups}
     current = graph
     for _ in range(_SWEEPS):
@@ -200,11 +198,13 @@ def _by_weights(graph: Subgraph, groups: Sequence[ChannelGroup], seen: Mapping[i
             scales = np.where(fixed, 1.0, _balance(current, group))
             scales = np.minimum(total[group] * scales, cap) / total[group]
             total[group] = total[group] * scales
-            current = _rescaled(current, {group: scales})
+            current = rescaled_layers(
+                current, dict.fromkeys(group.writers, scales), dict.fromkeys(group.readers, scales)
+            )
             moved = max(moved, float(np.abs(np.log(scales)).max()))
         if moved < _STILL:
             break
-    return _rescaled(graph, total)
+    return total
 
 
 def _freedom(group: ChannelGroup, seen: Mapping[int, _Channels]) -> tuple[Any, Any]:
@@ -240,26 +240,3 @@ def _balance(graph: Subgraph, group: ChannelGroup) -> Array:
 
 def _weights(tensors: Sequence[Tensor], op: Operator) -> Array:
     return np.asarray(tensors[op.inputs[RULES[op.kind].weight or 0]].array(), np.float64)
-
-
-def _rescaled(graph: Subgraph, chosen: Mapping[ChannelGroup, Array]) -> Subgraph:
-    """Return the subgraph with writers multiplied and readers divided by the scales."""
-    tensors = list(graph.tensors)
-    written = {i: scales for group, scales in chosen.items() for i in group.writers}
-    read = {i: scales for group, scales in chosen.items() for i in group.readers}
-    for index in sorted({*written, *read}):
-        op = graph.operators[index]
-        rule = RULES[op.kind]
-        weights = _weights(tensors, op)
-        if index in read:
-            weights = weights / np.repeat(read[index], weights.shape[-1] // len(read[index]))
-        if index in written:
-            shape = [-1 if axis == rule.axis else 1 for axis in range(weights.ndim)]
-            weights = weights * written[index].reshape(shape)
-            bias = op.inputs[rule.bias or 0] if len(op.inputs) > (rule.bias or 0) else ABSENT
-            if bias != ABSENT:
-                values = tensors[bias].array()
-                tensors[bias] = tensors[bias].with_array((values * written[index].reshape(values.shape)).astype("f4"))
-        position = op.inputs[rule.weight or 0]
-        tensors[position] = tensors[position].with_array(weights.astype(np.float32))
-    return replace(graph, tensors=tuple(tensors))

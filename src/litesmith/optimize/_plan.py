@@ -7,7 +7,7 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, replace
 
 from litesmith.model import ABSENT, Model, Operator, Subgraph
-from litesmith.optimize._head import head_operators
+from litesmith.optimize._head import pooled_heads
 from litesmith.optimize._ranges import Ranges
 from litesmith.optimize._rules import (
     CONTROL_FLOW,
@@ -124,7 +124,7 @@ def decide(
     graph = model.subgraphs[subgraph]
     decisions, used = _wanted(model, subgraph, find_scheme(scheme), rules)
     known = known_ranges(graph, ranges, subgraph)
-    heads = head_operators(graph) if float_outputs and head != "same" else ()
+    heads = pooled_heads(graph) if float_outputs and head != "same" else {}
     for index, op in enumerate(graph.operators):
         decision = decisions[index]
         if not _is_real(graph, op):
@@ -132,9 +132,9 @@ def decide(
         elif index in refused:
             decisions[index] = decision.refuse(refused[index])
         elif decision.scheme.is_static:
-            if index in heads and not decision.forced and decision.scheme.domain == "int8":
+            if _is_head(decisions, heads, index):
                 decisions[index] = decision.refuse(
-                    "output head: its result stays float, so that close scores do not tie", _head_scheme(head, op)
+                    "output head: stays float, so that close scores do not tie", _head_scheme(head, op)
                 )
                 continue
             obstacle = _obstacle(graph, op, decision.scheme, known, allow_fragile=strict or decision.forced)
@@ -142,6 +142,13 @@ def decide(
                 decisions[index] = decision.refuse(obstacle, fallback(op))
     _demote_movers(graph, decisions, float_outputs=float_outputs)
     return decisions, used
+
+
+def _is_head(decisions: Sequence[Decision], heads: Mapping[int, int], index: int) -> bool:
+    """Say whether an operator belongs to a head that would be int8, and no rule wants it or the head's layer so."""
+    if index not in heads or decisions[index].scheme.domain != "int8":
+        return False
+    return not (decisions[index].forced or decisions[heads[index]].forced)
 
 
 def fallback(op: Operator) -> Scheme:

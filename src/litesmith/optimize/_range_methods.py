@@ -3,6 +3,7 @@
 
 from __future__ import annotations
 
+import math
 from collections.abc import Callable
 from typing import Any
 
@@ -75,10 +76,16 @@ def _square_error(centers: Array, counts: Array, low: float, high: float) -> flo
 
 
 def _divergence(centers: Array, counts: Array, low: float, high: float) -> float:
-    scale = (high - low) / 255
-    level = np.rint((np.clip(centers, low, high) - low) / scale).astype(np.int64)
-    mass = np.bincount(level, counts, 256)
-    width = np.bincount(level, minlength=256)
-    spread = mass[level] / np.maximum(width[level], 1)  # each level hands its mass back evenly to its bins
-    total = counts.sum()
-    return float(np.sum(counts / total * np.log(counts / np.maximum(spread, 1e-12))))
+    """Return how far the values, with those beyond the range at its ends, are from what 256 levels tell of the rest."""
+    inside = (centers >= low) & (centers <= high)
+    kept = counts[inside]
+    if not kept.size:
+        return math.inf
+    real = kept.copy()
+    real[0] += counts[centers < low].sum()
+    real[-1] += counts[centers > high].sum()
+    level = np.rint((centers[inside] - low) / (high - low) * 255).astype(np.int64)
+    mass, width = np.bincount(level, kept, 256), np.bincount(level, minlength=256)
+    spread = mass[level] / width[level]  # each level hands its mass back evenly to its bins
+    share, other = real / real.sum(), spread / spread.sum()
+    return float(np.sum(share * np.log(share / other)))

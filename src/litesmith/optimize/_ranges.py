@@ -75,6 +75,11 @@ class Ranges(Result, kind="ranges", schema=1):
             ),
         )
 
+    def as_seen(self) -> Ranges:
+        """Return these ranges as "minmax" would have them: everything that was seen."""
+        entries = tuple(replace(entry, low=entry.seen_low, high=entry.seen_high) for entry in self.entries)
+        return replace(self, method="minmax", entries=entries)
+
     def _table(self) -> dict[tuple[int, int], Range]:
         table: dict[tuple[int, int], Range] | None = self.__dict__.get("_index")
         if table is None:

@@ -18,6 +18,7 @@ Other passes add their steps with ``register_step``.
 
 from __future__ import annotations
 
+import itertools
 import re
 import sys
 import typing
@@ -28,8 +29,10 @@ from typing import Any
 
 from litesmith.errors import RecipeError, UsageError
 from litesmith.model import Model
-from litesmith.optimize._quantize import RECOVERY_MODULES, quantize
+from litesmith.optimize._calibrate import DEFAULT_METHOD
+from litesmith.optimize._quantize import quantize
 from litesmith.optimize._range_methods import METHODS
+from litesmith.optimize._recovery import RECOVERY_MODULES
 from litesmith.optimize._scheme import SCHEMES, Rule
 from litesmith.optimize._weight_ranges import WEIGHT_METHODS
 
@@ -53,14 +56,20 @@ class Option:
 
 @dataclass(frozen=True)
 class StepKind:
-    """A kind of step: its options, which of them an unnamed number sets, and what it does."""
+    """A kind of step: its options, which of them an unnamed number sets, what it does, and when it may come.
+
+    A step with a ``stage`` may not follow one of a later stage.
+    """
 
     options: Mapping[str, Option]
     apply: Callable[[Model, Step, Any], Model]
     number: str = ""
     takes_rules: bool = False
+    stage: int | None = None
 
 
+QUANTIZING = 40
+"""The stage of quantization: what changes shapes, zeros or shared values comes before, how they are stored after."""
 _KINDS: dict[str, StepKind] = {}
 
 
@@ -193,9 +202,20 @@ class Recipe:
 
     def apply(self, model: Model, data: Any = None) -> Model:
         """Return the model after all steps; ``data`` are the samples for those that need some."""
+        self._check_order()
         for step in self.steps:
             model = _kind(step.name).apply(model, step, data)
         return model
+
+
+    def _check_order(self) -> None:
+        staged = [step for step in self.steps if _kind(step.name).stage is not None]
+        for before, after in itertools.pairwise(staged):
+            if (_kind(before.name).stage or 0) > (_kind(after.name).stage or 0):
+                raise RecipeError(
+                    f"the step {after.name!r} comes after {before.name!r}, which would undo it or stand in its way; put "
+                    f"{after.name!r} first"
+                )
 
 
 def _parse_step(text: str) -> Step:
@@ -280,7 +300,7 @@ def _toml(value: Value) -> str:
 # -------------------------------------------------------------------- quantization as a step
 
 _STATIC_OPTIONS = {
-    "method": Option(str, tuple(METHODS), "percentile"),
+    "method": Option(str, tuple(METHODS), DEFAULT_METHOD),
     "weights": Option(str, WEIGHT_METHODS, "minmax"),
     "recover": Option(tuple, tuple(RECOVERY_MODULES), ()),
     "samples": Option(int),
@@ -306,7 +326,7 @@ def _apply_quantize(model: Model, step: Step, data: Any) -> Model:
 def _register_schemes(names: Sequence[str]) -> None:
     for name in names:
         options = _STATIC_OPTIONS if SCHEMES[name].is_static or name == "float" else _STORED_OPTIONS
-        register_step(name, StepKind(options, _apply_quantize, takes_rules=True))
+        register_step(name, StepKind(options, _apply_quantize, takes_rules=True, stage=QUANTIZING))
 
 
 _register_schemes(tuple(SCHEMES))

@@ -3,13 +3,14 @@
 
 from __future__ import annotations
 
+import itertools
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from typing import Any
 
 import numpy as np
 
 from litesmith.data import Dataset, Sample
-from litesmith.errors import DataError, SessionError
+from litesmith.errors import DataError, SessionError, UsageError
 from litesmith.model import Model
 
 Array = np.ndarray[Any, Any]
@@ -17,16 +18,22 @@ Feed = dict[int, Array]
 """Values for the inputs of a subgraph, by tensor index."""
 Data = Dataset | Iterable[Any]
 """A Dataset, or samples: an array for the only input, a dict by input name, or a tuple in the order of the inputs."""
+MOST_KEPT = 1000
+"""How many samples of an iterator, which can be read only once, are kept for several passes."""
 
 
 class GraphRunner:
     """A model in LiteRT's Interpreter, fed and read by tensor index; arrays it returns are views until the next run."""
 
     def __init__(self, model: Model, *, subgraph: int = 0, kernels: Any = "delegate", threads: int = 1) -> None:
+        from litesmith.runtime._custom_op_runner import indexed_session
         from litesmith.runtime._interpreter import make_interpreter
         from litesmith.runtime._options import CompileOptions
         from litesmith.runtime._source import ModelSource
 
+        self._session = indexed_session(model, subgraph=subgraph, kernels=kernels, threads=threads)
+        if self._session is not None:  # the Interpreter cannot be given kernels for custom operators
+            return
         self._subgraph = subgraph
         self._variables = any(t.is_variable for t in model.subgraphs[subgraph].tensors)
         source = ModelSource.of(model, verify=False)
@@ -40,6 +47,9 @@ class GraphRunner:
 
     def run(self, feed: Mapping[int, Array]) -> None:
         """Run once; an input of another shape than before is resized first."""
+        if self._session is not None:
+            self._session.run(feed)
+            return
         try:
             changed = {i: a.shape for i, a in feed.items() if tuple(a.shape) != tuple(self._shapes[i])}
             for index, shape in changed.items():
@@ -57,10 +67,27 @@ class GraphRunner:
 
     def view(self, index: int) -> Array:
         """Return the values of a tensor that is an output of the subgraph; none where LiteRT has not computed it."""
+        if self._session is not None:
+            return self._session.view(index)
         try:
             return np.asarray(self._wrapper.tensor(self._owner, index, self._subgraph))
         except ValueError:  # it has no memory: empty, or not on the way that this run took
             return np.zeros(0, np.float32)
+
+
+def repeatable(data: Data, samples: int | None = None) -> Dataset | Sequence[Any] | Array:
+    """Return at most ``samples`` of the data, to be passed over any number of times.
+
+    They come from all over the data, which may be sorted; of an iterator, the first ones, at most ``MOST_KEPT``.
+    """
+    if samples is not None and samples < 1:
+        raise UsageError(f"{samples} samples are none; give 1 or more")
+    if not isinstance(data, (Dataset, Sequence, np.ndarray)):
+        return list(itertools.islice(data, samples or MOST_KEPT))
+    if samples is None or len(data) <= samples:
+        return data
+    chosen = np.unique(np.linspace(0, len(data) - 1, samples).round().astype(int)).tolist()
+    return data.subset(chosen) if isinstance(data, Dataset) else [data[i] for i in chosen]
 
 
 def feeds(model: Model, data: Data, *, signature: int = 0) -> Iterator[Feed]:

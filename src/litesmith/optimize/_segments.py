@@ -7,18 +7,17 @@ runs each operator once (or a few times) for each sample, in LiteRT, however man
 
 from __future__ import annotations
 
-import itertools
 from collections.abc import Iterable, Iterator, Sequence
 from dataclasses import replace
 from typing import Any
 
 import numpy as np
 
-from litesmith.data import Dataset
 from litesmith.errors import DataError
 from litesmith.model import ABSENT, BITS, Model, Operator, Subgraph, Tensor
+from litesmith.optimize._arithmetic import Affine, quantize_array
 from litesmith.optimize._rules import CONTROL_FLOW
-from litesmith.optimize._run import Data, Feed, GraphRunner, feeds
+from litesmith.optimize._run import Data, Feed, GraphRunner, feeds, repeatable
 
 Array = np.ndarray[Any, Any]
 _NOT_STORABLE = frozenset({"resource", "string", "variant"})
@@ -120,16 +119,26 @@ class Walk:
 
 
 def spread_samples(model: Model, data: Data, count: int, *, signature: int = 0) -> list[Feed]:
-    """Return at most ``count`` samples, from all over the data: it may be sorted. Of an iterator, the first ones."""
-    if isinstance(data, (Dataset, Sequence, np.ndarray)) and len(data) > count:
-        chosen = np.unique(np.linspace(0, len(data) - 1, count).round().astype(int)).tolist()
-        data = data.subset(chosen) if isinstance(data, Dataset) else [data[i] for i in chosen]
+    """Return what at most ``count`` samples from all over the data feed."""
+    data = repeatable(data, count)
     try:
-        return list(itertools.islice(feeds(model, data, signature=signature), count))
+        return list(feeds(model, data, signature=signature))
     except DataError:
         if signature == 0:
             raise
         return []  # made for the first signature, they need not fit another
+
+
+def as_fed(graph: Subgraph, feed: Feed) -> Feed:
+    """Return a sample of the float model in the types of a quantized model's inputs."""
+    fed = {}
+    for index, values in feed.items():
+        tensor = graph.tensors[index]
+        quantization = tensor.quantization
+        if tensor.dtype in ("int8", "int16") and values.dtype == np.float32 and quantization is not None:
+            values = quantize_array(values, Affine(tensor.dtype, quantization.scale[0], quantization.zero_point[0]))
+        fed[index] = values
+    return fed
 
 
 def affordable_samples(graph: Subgraph, budget_bytes: int) -> int:

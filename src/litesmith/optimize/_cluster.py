@@ -1,0 +1,303 @@
+# SPDX-License-Identifier: Apache-2.0
+"""Let the weights of a layer share a few values, so that the file compresses to a fraction; zeros stay zeros."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass, replace
+from typing import Any
+
+import numpy as np
+
+from litesmith.errors import DataError, OptimizeError, UsageError
+from litesmith.model import Model
+from litesmith.optimize._calibrate import entry_points
+from litesmith.optimize._cluster_kmeans import STARTS, kmeans, nearest
+from litesmith.optimize._compressed_size import FileSizes, file_sizes
+from litesmith.optimize._layer_moments import Moments, from_matrices, groups_of, to_matrices
+from litesmith.optimize._layer_pairs import fittable, input_moments
+from litesmith.optimize._layer_rules import LayerRule, WeightLayer, matching_rules, op_input, parse_rules, weight_layers
+from litesmith.optimize._prune import check_runs, refuse_integers
+from litesmith.optimize._prune_store import store_sparse, unpack_sparse
+from litesmith.optimize._run import Data
+from litesmith.optimize._segments import spread_samples
+from litesmith.progress import task
+from litesmith.result import Result
+
+Array = np.ndarray[Any, Any]
+DEFAULT_SAMPLES = 128
+_FIT_ROUNDS = 3
+
+
+@dataclass(frozen=True)
+class ClusteredLayer:
+    """One layer with weights, and what became of it.
+
+    Attributes:
+        subgraph, index, kind, name: which one; the name is that of the tensor it writes.
+        weights: how many it has.
+        unique: how many different values the file holds for them, before and after; zero counts as one.
+        largest_unique: the most that one output channel has, after.
+        zeros: before and after.
+        reason: why it was left alone; empty where it was clustered.
+    """
+
+    subgraph: int
+    index: int
+    kind: str
+    name: str
+    weights: int
+    unique: tuple[int, int]
+    largest_unique: int
+    zeros: tuple[int, int]
+    reason: str
+
+
+@dataclass(frozen=True)
+class ClusterCoverage(Result, kind="cluster", schema=1):
+    """What clustering did.
+
+    Attributes:
+        clusters: values for each tensor, or each output channel; zeros of pruned layers not counted.
+        per_channel, start, fitted: how.
+        layers: every layer with weights; the numbers are counted in the bytes of the new file.
+        sizes: of the whole file before and after, raw and compressed; None where not asked for.
+        notes: what else one should know.
+    """
+
+    clusters: int
+    per_channel: bool
+    start: str
+    fitted: bool
+    layers: tuple[ClusteredLayer, ...]
+    sizes: tuple[FileSizes, FileSizes] | None
+    notes: tuple[str, ...]
+
+    @property
+    def clustered(self) -> tuple[ClusteredLayer, ...]:
+        """The layers that were clustered."""
+        return tuple(layer for layer in self.layers if not layer.reason)
+
+
+@dataclass(frozen=True)
+class Clustered:
+    """The clustered model and what was done."""
+
+    model: Model
+    coverage: ClusterCoverage
+
+
+def cluster(
+    model: Model,
+    *,
+    clusters: int = 32,
+    per_channel: bool = False,
+    start: str = "k-means++",
+    data: Data | None = None,
+    rules: Sequence[LayerRule | str] = (),
+    all_layers: bool = False,
+    samples: int = DEFAULT_SAMPLES,
+    seed: int = 0,
+    sizes: bool = False,
+    check: bool = True,
+) -> Clustered:
+    """Return the model with few different values in each layer's weights, and a report of what became of each layer.
+
+    The first and the last layers stay as they are unless a rule or ``all_layers`` includes them. Where a layer has more
+    zeros than chance would give, as pruned ones have, they stay zeros and are not among the clusters.
+
+    Args:
+        model: in float, dense or stored sparse.
+        clusters: how many values, at least 2.
+        per_channel: so many for each output channel, instead of for the whole layer.
+        start: of k-means: "k-means++", "density" or "linear".
+        data: unlabelled samples; with them values are fitted to the layers' outputs: weights whose inputs vary more count
+            for more, and the shared values are then moved to where the outputs change least.
+        rules: ``skip:MATCH``, ``include:MATCH`` or ``NUMBER:MATCH`` for layers by kind, #index or name.
+        all_layers: cluster the first and the last layers too.
+        samples: how many at most.
+        seed: of the start, and of the choice of positions that layers are looked at.
+        sizes: measure the file raw and compressed too.
+        check: compile and run the result in LiteRT.
+
+    Raises:
+        UsageError: an option that makes no sense.
+        OptimizeError: a rule matches nothing, or weights are not float.
+    """
+    _check_clusters(clusters)
+    if start not in STARTS:
+        raise UsageError(f"there is no start {start!r}; choose one of {', '.join(STARTS)}")
+    source = unpack_sparse(model)
+    layers = weight_layers(source)
+    targets, reasons = _targets(source, layers, parse_rules(rules), clusters, all_layers=all_layers)
+    refuse_integers(source, targets, "clustering")
+    moments = {} if data is None else _moments(source, targets, data, samples, seed)
+    graphs = [list(graph.tensors) for graph in source.subgraphs]
+    with task("Clustering", total=len(targets)) as advance:
+        for layer, count in targets.items():
+            tensor = graphs[layer.subgraph][layer.weight]
+            seen = moments.get((layer.subgraph, layer.operator))
+            rows = _rows(source, layer)
+            shared = _shared(rows, count, per_channel, start, seen, seed)
+            graphs[layer.subgraph][layer.weight] = tensor.with_array(from_matrices(shared, layer.kind, tensor.shape))
+            advance(1)
+    pairs = zip(source.subgraphs, graphs, strict=True)
+    result = replace(source, subgraphs=tuple(replace(g, tensors=tuple(t)) for g, t in pairs), source=None)
+    if any(tensor.sparsity is not None for graph in model.subgraphs for tensor in graph.tensors):
+        result = store_sparse(result)
+    if check:
+        check_runs(model, result)
+    written = unpack_sparse(Model.from_bytes(result.to_bytes()))
+    counted = tuple(_counted(source, written, layer, reasons.get(layer, "")) for layer in layers)
+    both = (file_sizes(model), file_sizes(result)) if sizes else None
+    notes = ("values are fitted to the outputs of the layers",) if moments else ()
+    return Clustered(result, ClusterCoverage(clusters, per_channel, start, bool(moments), counted, both, notes))
+
+
+def _check_clusters(clusters: float) -> None:
+    if clusters != int(clusters) or clusters < 2:
+        raise UsageError(f"there must be 2 clusters or more, not {clusters:g}")
+
+
+def _targets(
+    model: Model, layers: Sequence[WeightLayer], rules: Sequence[LayerRule], clusters: int, *, all_layers: bool
+) -> tuple[dict[WeightLayer, int], dict[WeightLayer, str]]:
+    by_rule = matching_rules(model, layers, rules)
+    targets: dict[WeightLayer, int] = {}
+    reasons: dict[WeightLayer, str] = {}
+    for layer in layers:
+        rule = by_rule.get((layer.subgraph, layer.operator))
+        if rule is not None and rule.number is not None:
+            _check_clusters(rule.number)
+        if layer.is_shared:
+            reasons[layer] = "it has the weights of a layer before it"
+        elif rule is not None and rule.action == "skip":
+            reasons[layer] = f"the rule {rule}"
+        elif rule is None and not all_layers and (layer.is_first or layer.is_last):
+            reasons[layer] = "the first layer" if layer.is_first else "the last layer"
+        else:
+            targets[layer] = clusters if rule is None or rule.number is None else int(rule.number)
+    if not targets:
+        raise OptimizeError(
+            "there is no layer to cluster: only first and last layers have constant weights; include them with "
+            "all_layers (--all-layers), and make stored weights float with dequantize(model) (--dequantize) first"
+        )
+    return targets, reasons
+
+
+def _moments(
+    model: Model, targets: Mapping[WeightLayer, int], data: Data, samples: int, seed: int
+) -> dict[tuple[int, int], Moments]:
+    signature, subgraph = entry_points(model)[0]
+    graph = model.subgraphs[subgraph]
+    fed = spread_samples(model, data, samples, signature=signature)
+    if not fed:
+        raise DataError("there are no samples in the data")
+    layers = [t.operator for t in targets if t.subgraph == subgraph and fittable(graph, t.operator)]
+    return {(subgraph, index): found for index, found in input_moments(model, subgraph, fed, layers, seed=seed).items()}
+
+
+def _rows(model: Model, layer: WeightLayer) -> Array:
+    graph = model.subgraphs[layer.subgraph]
+    op = graph.operators[layer.operator]
+    tensor = graph.tensors[layer.weight]
+    groups = 1
+    if layer.kind in ("CONV_2D", "DEPTHWISE_CONV_2D"):
+        groups = groups_of(layer.kind, tensor.shape, graph.tensors[op_input(op)].shape[-1])
+    return to_matrices(np.asarray(tensor.array(), np.float64), layer.kind, groups)
+
+
+def _shared(rows: Array, clusters: int, per_channel: bool, start: str, seen: Moments | None, seed: int) -> Array:
+    """Return rows (g, r, k) with shared values."""
+    weights = np.ones(rows.shape)
+    if seen is not None:
+        variance = np.einsum("gkk->gk", seen.covariance()[0])
+        weights = np.broadcast_to((variance + 0.01 * variance.mean())[:, None, :], rows.shape)
+    spared = (rows == 0) & (np.mean(rows == 0) > 1 / clusters)
+    result = np.zeros_like(rows)
+    codes = np.full(rows.shape, -1)
+    tables: list[Array] = []
+    flat = [np.ones(rows.shape, bool)]
+    if per_channel:
+        flat = [_one_row(rows.shape, number) for number in range(rows.shape[0] * rows.shape[1])]
+    for where in flat:
+        where = where & ~spared
+        if not where.any():
+            continue
+        table = kmeans(rows[where], clusters, start=start, weights=weights[where], seed=seed)
+        codes[where] = nearest(rows[where], table) + sum(len(other) for other in tables)
+        tables.append(table)
+    if not tables:
+        return result
+    values = np.concatenate(tables)
+    if seen is not None:
+        values = _fitted(rows, codes, values, seen)
+    result[codes >= 0] = _short(values)[codes[codes >= 0]]
+    return result
+
+
+def _short(values: Array) -> Array:
+    """Return values rounded to 8 significant bits: an error far below that of clustering, and two bytes fewer to store."""
+    fraction, exponent = np.frexp(values)
+    rounded: Array = np.ldexp(np.rint(fraction * 256) / 256, exponent)
+    return rounded
+
+
+def _one_row(shape: tuple[int, ...], number: int) -> Array:
+    where = np.zeros(shape, bool)
+    where.reshape(-1, shape[-1])[number] = True
+    return where
+
+
+def _fitted(rows: Array, codes: Array, values: Array, seen: Moments) -> Array:
+    """Return the shared values that change the outputs least: gradient steps on Σ (w − ŵ) H (w − ŵ)ᵀ, each exact."""
+    h = seen.covariance()[0]
+    inside = codes >= 0
+    places = codes[inside]
+
+    def spread(table: Array) -> Array:
+        full = np.zeros(rows.shape)
+        full[inside] = table[places]
+        return full
+
+    def gathered(full: Array) -> Array:
+        return np.bincount(places, full[inside], minlength=len(values))
+
+    residual = gathered((rows - spread(values)) @ h)
+    curvature = gathered(np.broadcast_to(np.einsum("gkk->gk", h)[:, None, :], rows.shape))
+    scale = 1 / np.maximum(curvature, 1e-30)
+    direction = scale * residual
+    power = float(residual @ (scale * residual))
+    for _ in range(_FIT_ROUNDS * 10):
+        if power <= 1e-20:
+            break
+        curved = gathered(spread(direction) @ h)
+        step = power / max(float(direction @ curved), 1e-30)
+        values = values + step * direction
+        residual = residual - step * curved
+        following = float(residual @ (scale * residual))
+        direction = scale * residual + following / power * direction
+        power = following
+    return values
+
+
+def _counted(before: Model, written: Model, layer: WeightLayer, reason: str) -> ClusteredLayer:
+    old = before.subgraphs[layer.subgraph].tensors[layer.weight].array()
+    graph = written.subgraphs[layer.subgraph]
+    new = graph.tensors[layer.weight].array()
+    channels = np.moveaxis(new, 3 if layer.kind == "DEPTHWISE_CONV_2D" else 0, 0).reshape(
+        new.shape[3 if layer.kind == "DEPTHWISE_CONV_2D" else 0], -1
+    )
+    ordered = np.sort(channels, axis=1)
+    largest = 1 + int(np.count_nonzero(np.diff(ordered, axis=1), axis=1).max(initial=0))
+    return ClusteredLayer(
+        layer.subgraph,
+        layer.operator,
+        layer.kind,
+        layer.name,
+        new.size,
+        (len(np.unique(old)), len(np.unique(new))),
+        largest,
+        (int(np.sum(old == 0)), int(np.sum(new == 0))),
+        reason,
+    )

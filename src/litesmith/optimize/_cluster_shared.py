@@ -1,0 +1,60 @@
+# SPDX-License-Identifier: Apache-2.0
+"""Keep shared values shared when they become integers: clustered weights get scales under which equal values stay equal.
+
+A scale for each channel would give a value that many channels share another integer in each. So a layer that shares its
+values as a whole gets one scale, repeated for all channels; one that shares them within channels keeps a scale for each.
+Zero is always the integer 0.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from typing import Any
+
+import numpy as np
+
+from litesmith.model import Model
+from litesmith.optimize._arithmetic import channel_scales, quantize_weights
+from litesmith.optimize._layer_rules import weight_layers
+from litesmith.optimize._scheme import Scheme
+from litesmith.optimize._weights import Overrides, WeightOverride
+
+Array = np.ndarray[Any, Any]
+_MOST = 256
+_FEWER = 4
+_SMALLEST = 256
+BREAKING = frozenset({"equalize", "gptq", "rounding"})
+"""Recovery passes after which values that were shared no longer are."""
+
+
+def shared_weights(model: Model, schemes: Sequence[Scheme]) -> Overrides:
+    """Return the integers of weights that share a few values; none where layers would get different numbers of bits."""
+    bits = {scheme.bits for scheme in schemes if scheme.bits <= 8}
+    if bits != {8}:
+        return {}
+    found = {}
+    for layer in weight_layers(model):
+        tensor = model.subgraphs[layer.subgraph].tensors[layer.weight]
+        if tensor.dtype != "float32" or tensor.sparsity is not None or tensor.elements < _SMALLEST:
+            continue
+        values = tensor.array()
+        axis = 3 if layer.kind == "DEPTHWISE_CONV_2D" else 0
+        rows = np.moveaxis(values, axis, 0).reshape(values.shape[axis], -1)
+        largest = np.abs(rows).max(axis=1)
+        if _distinct(rows.reshape(1, -1)) <= min(_MOST, values.size // _FEWER):
+            scales = np.repeat(channel_scales(np.array([largest.max()]), 8), len(rows))
+        elif _distinct(rows) <= min(_MOST, rows.shape[1] // _FEWER):
+            scales = channel_scales(largest, 8)
+        else:
+            continue
+        integers = quantize_weights(values, scales, axis, 8)
+        found[layer.subgraph, layer.weight] = WeightOverride(integers, scales)
+    return found
+
+
+def _distinct(rows: Array) -> int:
+    """Return the most different values that a row has."""
+    if rows.shape[1] > 4096 and len(np.unique(rows[:, :4096])) > _MOST * len(rows):
+        return _MOST + 1
+    ordered = np.sort(rows, axis=1)
+    return 1 + int(np.count_nonzero(np.diff(ordered, axis=1), axis=1).max(initial=0))

@@ -1,0 +1,115 @@
+# SPDX-License-Identifier: Apache-2.0
+"""Pruning, channel removal, clustering and sparse storage as steps of recipes.
+
+    channels(0.75) → prune(0.8, 4x1) → cluster(32) → int8 → sparse
+
+Channels go first, as they change shapes; zeros before shared values, which keep them; integers then keep both; storing
+the zeros sparse comes last. A recipe with those in another order is refused before anything runs.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from typing import Any
+
+from litesmith.model import Model
+from litesmith.optimize._channels import channels
+from litesmith.optimize._cluster import cluster
+from litesmith.optimize._cluster_kmeans import STARTS
+from litesmith.optimize._prune import BUDGETS, METHODS, prune
+from litesmith.optimize._prune_patterns import PATTERNS
+from litesmith.optimize._prune_store import STORES, store_sparse
+from litesmith.optimize._recipe import QUANTIZING, Option, Step, StepKind, register_step
+
+_RULES = {"skip": Option(tuple, (), ()), "include": Option(tuple, (), ())}
+
+
+def _rules(step: Step) -> Sequence[str]:
+    return [f"{action}:{match}" for action in _RULES if action in step.options for match in step.get(action)]
+
+
+def _given(step: Step, *names: str) -> dict[str, Any]:
+    return {name: step.get(name) for name in names if name in step.options}
+
+
+def _prune(model: Model, step: Step, data: Any) -> Model:
+    options = _given(step, "pattern", "method", "budget", "samples", "store", "seed")
+    if "block" in step.options:
+        options["pattern"] = step.get("block")
+    if step.get("method") == "magnitude":
+        data = None
+    return prune(model, sparsity=step.get("sparsity"), data=data, rules=_rules(step), **options).model
+
+
+def _channels(model: Model, step: Step, data: Any) -> Model:
+    options = _given(step, "keep", "max_macs", "max_latency_ms", "multiple", "repair", "samples", "seed")
+    if not {"keep", "max_macs", "max_latency_ms"} & set(options):
+        options["keep"] = step.get("keep")
+    return channels(model, data=data, rules=_rules(step), **options).model
+
+
+def _cluster(model: Model, step: Step, data: Any) -> Model:
+    options = _given(step, "clusters", "per_channel", "start", "all_layers", "samples", "seed")
+    return cluster(model, data=data if step.get("fit") else None, rules=_rules(step), **options).model
+
+
+def _sparse(model: Model, step: Step, _data: Any) -> Model:
+    return store_sparse(model, half=step.get("half"))
+
+
+register_step(
+    "channels",
+    StepKind(
+        {
+            "keep": Option(float, default=0.75),
+            "max_macs": Option(float),
+            "max_latency_ms": Option(float),
+            "multiple": Option(int, default=8),
+            "repair": Option(bool, default=True),
+            "samples": Option(int, default=500),
+            "seed": Option(int, default=0),
+            **_RULES,
+        },
+        _channels,
+        number="keep",
+        stage=QUANTIZING - 30,
+    ),
+)
+register_step(
+    "prune",
+    StepKind(
+        {
+            "sparsity": Option(float, default=0.8),
+            "pattern": Option(str, PATTERNS, "unstructured"),
+            "block": Option(str, ("4x1",)),
+            "method": Option(str, METHODS, "auto"),
+            "budget": Option(str, BUDGETS, "global"),
+            "store": Option(str, STORES, "dense"),
+            "samples": Option(int, default=500),
+            "seed": Option(int, default=0),
+            **_RULES,
+        },
+        _prune,
+        number="sparsity",
+        stage=QUANTIZING - 20,
+    ),
+)
+register_step(
+    "cluster",
+    StepKind(
+        {
+            "clusters": Option(int, default=32),
+            "per_channel": Option(bool, default=False),
+            "start": Option(str, STARTS, "k-means++"),
+            "fit": Option(bool, default=True),
+            "all_layers": Option(bool, default=False),
+            "samples": Option(int, default=128),
+            "seed": Option(int, default=0),
+            **_RULES,
+        },
+        _cluster,
+        number="clusters",
+        stage=QUANTIZING - 10,
+    ),
+)
+register_step("sparse", StepKind({"half": Option(bool, default=False)}, _sparse, stage=QUANTIZING + 10))

@@ -1,0 +1,274 @@
+# SPDX-License-Identifier: Apache-2.0
+"""Pruning: as many zeros as asked for, in the pattern asked for, in files that LiteRT loads; and errors that say why."""
+
+from __future__ import annotations
+
+from dataclasses import replace
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import pytest
+from tests.optimize.conftest import run, sqnr_db
+
+import litesmith
+from litesmith import Dataset
+from litesmith.errors import DataError, OptimizeError, UsageError
+from litesmith.model import Builder, Model
+from litesmith.optimize import PruneCoverage, dequantize, prune, quantize, store_sparse
+from litesmith.optimize._layer_moments import Moments
+from litesmith.optimize._prune_allocate import Curve, allocate_by_curves, allocate_by_weights
+from litesmith.optimize._prune_patterns import keep_mask
+from litesmith.optimize._prune_second_order import prune_rows
+
+Array = np.ndarray[Any, Any]
+
+
+@pytest.fixture
+def net() -> Model:
+    """Wide enough to prune: stem, two 1x1 layers around a depthwise one with a residual, a 3x3 layer, a head."""
+    b = Builder("net", seed=5)
+    x = b.conv2d(b.input("image", (1, 12, 12, 3)), 16, kernel=3, activation="RELU", name="stem")
+    y = b.conv2d(x, 48, activation="RELU6", name="expand")
+    y = b.depthwise_conv2d(y, activation="RELU6", name="dw")
+    y = b.conv2d(y, 16, name="project")
+    x = b.op("ADD", x, y, name="residual")
+    x = b.conv2d(x, 32, kernel=3, stride=2, activation="RELU", name="down")
+    x = b.op("MEAN", x, np.array([1, 2], np.int32), name="pool")
+    x = b.fully_connected(x, 32, activation="RELU", name="hidden")
+    return b.build({"logits": b.fully_connected(x, 10, name="logits")})
+
+
+@pytest.fixture
+def pictures() -> list[Array]:
+    random = np.random.default_rng(0)
+    smooth = random.standard_normal((60, 4, 4, 3)).repeat(3, 1).repeat(3, 2)
+    return list((smooth + 0.2 * random.standard_normal((60, 12, 12, 3)))[:, None].astype(np.float32))
+
+
+def weights(model: Model, name: str) -> Array:
+    graph = dequantize(model).main
+    op = next(op for op in graph.operators if graph.tensors[op.outputs[0]].name == name)
+    return np.asarray(graph.tensors[op.inputs[1]].array())
+
+
+@pytest.mark.parametrize("store", ["dense", "sparse", "sparse16"])
+@pytest.mark.parametrize("pattern", ["unstructured", "4x1"])
+@pytest.mark.parametrize("sparsity", [0.5, 0.8])
+def test_the_zeros_are_there_and_litert_loads_the_file(
+    net: Model, pictures: list[Array], pattern: str, sparsity: float, store: str
+) -> None:
+    result = prune(net, sparsity=sparsity, pattern=pattern, store=store)
+    assert sparsity <= result.coverage.reached < sparsity + 0.02
+    again = Model.from_bytes(result.model.to_bytes())
+    dense = prune(net, sparsity=sparsity, pattern=pattern).model
+    assert sqnr_db(run(dense, pictures[:3]), run(again, pictures[:3])) > (60 if store == "sparse16" else 100)
+    for layer in result.coverage.pruned:
+        values = weights(again, layer.name)
+        assert layer.zeros == values.size - np.count_nonzero(values)
+        if pattern == "4x1":
+            blocks = values.reshape(len(values) // 4, 4, -1) != 0
+            assert (blocks.any(axis=1) == blocks.all(axis=1)).all()
+
+
+def test_first_last_and_depthwise_layers_stay_dense_unless_a_rule_says_so(net: Model) -> None:
+    coverage = prune(net, sparsity=0.8).coverage
+    assert {layer.name for layer in coverage.left_dense} == {"stem", "dw", "logits"}
+    assert all(layer.zeros == 0 for layer in coverage.left_dense)
+    rules = ["include:stem", "0.5:DEPTHWISE_CONV_2D", "skip:#1"]
+    other = prune(net, sparsity=0.8, rules=rules).coverage
+    by_name = {layer.name: layer for layer in other.layers}
+    assert by_name["expand"].zeros == 0
+    assert by_name["expand"].reason == "the rule skip:#1"
+    assert by_name["stem"].zeros > 0
+    assert by_name["dw"].zeros == by_name["dw"].weights // 2
+
+
+def test_two_in_four(net: Model, pictures: list[Array]) -> None:
+    for data in (None, pictures):
+        result = prune(net, sparsity=0.5, pattern="2:4", data=data)
+        for layer in result.coverage.pruned:
+            groups = weights(result.model, layer.name).reshape(-1, 4)
+            assert (np.count_nonzero(groups, axis=1) <= 2).all()
+
+
+def test_data_beat_magnitude(net: Model, pictures: list[Array]) -> None:
+    reference = run(net, pictures[50:])
+    for pattern in ("unstructured", "4x1"):
+        plain = prune(net, sparsity=0.6, pattern=pattern)
+        fitted = prune(net, sparsity=0.6, pattern=pattern, data=pictures[:50])
+        assert abs(fitted.coverage.reached - 0.6) < 0.02
+        assert fitted.coverage.method == "second-order"
+        gain = sqnr_db(reference, run(fitted.model, pictures[50:])) - sqnr_db(
+            reference, run(plain.model, pictures[50:])
+        )
+        assert gain > 3
+
+
+def test_the_same_seed_gives_the_same_file(net: Model, pictures: list[Array]) -> None:
+    first, second = (prune(net, sparsity=0.7, data=pictures, seed=3).model.to_bytes() for _ in range(2))
+    assert first == second
+
+
+def test_at_80_percent_4x1_takes_a_quarter_of_the_bytes() -> None:
+    b = Builder("wide", seed=1)
+    x = b.conv2d(b.input("image", (1, 8, 8, 3)), 128, kernel=3, name="stem")
+    x = b.conv2d(x, 128, name="middle")
+    model = b.build({"y": b.conv2d(x, 8, name="last")})
+    sizes = {}
+    for pattern, store in (("4x1", "sparse"), ("unstructured", "sparse"), ("unstructured", "sparse16")):
+        coverage = prune(model, sparsity=0.8, pattern=pattern, store=store).coverage
+        before, after = coverage.pruned[0].stored_bytes
+        sizes[pattern, store] = after / before
+    assert sizes["4x1", "sparse"] <= 0.25
+    assert sizes["unstructured", "sparse16"] <= 0.25
+    assert sizes["unstructured", "sparse"] <= 0.27  # an index a value: a quarter and the ends of the rows
+
+
+def test_a_pruned_file_can_be_pruned_again(net: Model, pictures: list[Array]) -> None:
+    once = prune(net, sparsity=0.5, store="sparse").model
+    assert any(op.kind == "DENSIFY" for op in once.main.operators)
+    twice = prune(Model.from_bytes(once.to_bytes()), sparsity=0.7, store="sparse")
+    assert twice.coverage.reached >= 0.7
+    run(twice.model, pictures[:1])
+
+
+def test_int8_weights_are_pruned_by_magnitude(net: Model, pictures: list[Array]) -> None:
+    small = quantize(net, data=pictures, recover=()).model
+    result = prune(small, sparsity=0.6, pattern="4x1", store="sparse")
+    assert result.coverage.reached >= 0.6
+    run(result.model, pictures[:1])
+    with pytest.raises(OptimizeError, match="second-order pruning needs float weights.*dequantize"):
+        prune(small, sparsity=0.6, data=pictures)
+
+
+def test_weights_with_another_zero_point_are_refused(net: Model, pictures: list[Array]) -> None:
+    small = quantize(net, data=pictures, recover=()).model
+    index = next(op.inputs[1] for op in small.main.operators if op.kind == "CONV_2D" and op.inputs[1] > 2)
+    tensors = list(small.main.tensors)
+    quantization = tensors[index].quantization
+    assert quantization is not None
+    tensors[index] = replace(
+        tensors[index], quantization=replace(quantization, zero_point=(3,) * len(quantization.scale))
+    )
+    odd = small.with_main(replace(small.main, tensors=tuple(tensors)))
+    with pytest.raises(OptimizeError, match="zero point that is not 0.*dequantize"):
+        prune(odd, sparsity=0.5, rules=["include:CONV_2D"])
+
+
+def test_stored_half_precision_says_how(net: Model) -> None:
+    half = quantize(net, scheme="float16").model
+    with pytest.raises(OptimizeError, match="behind DEQUANTIZE.*dequantize"):
+        prune(half, sparsity=0.5)
+    assert prune(dequantize(half), sparsity=0.5).coverage.reached >= 0.5
+
+
+@pytest.mark.parametrize(
+    ("options", "error", "message"),
+    [
+        ({"sparsity": 1.0}, UsageError, "below 1, not 1.0"),
+        ({"sparsity": -0.1}, UsageError, "at least 0"),
+        ({"sparsity": float("nan")}, UsageError, "at least 0"),
+        ({"sparsity": 0.8, "pattern": "2:4"}, UsageError, "always has a sparsity of 0.5"),
+        ({"pattern": "8x8"}, UsageError, "no pattern '8x8'"),
+        ({"method": "luck"}, UsageError, "no method 'luck'"),
+        ({"method": "second-order"}, UsageError, "needs samples"),
+        ({"budget": "all"}, UsageError, "no budget 'all'"),
+        ({"store": "zip"}, UsageError, "cannot be stored 'zip'"),
+        ({"rules": ["skip:nosuchlayer"]}, OptimizeError, "'skip:nosuchlayer' matches no layer.*#0 CONV_2D 'stem'"),
+        ({"rules": ["nonsense"]}, UsageError, "is not a rule"),
+        ({"rules": ["maybe:CONV_2D"]}, UsageError, "skip, include or a number"),
+        ({"rules": ["1.5:CONV_2D"]}, UsageError, "not 1.5"),
+        ({"pattern": "4x1", "rules": ["include:logits"]}, OptimizeError, "#8 FULLY_CONNECTED 'logits' has 10 output"),
+        ({"data": []}, DataError, "no samples"),
+    ],
+)
+def test_bad_input_is_explained(net: Model, options: dict[str, Any], error: type[Exception], message: str) -> None:
+    with pytest.raises(error, match=message):
+        prune(net, **options)
+
+
+def test_a_model_without_layers_to_prune() -> None:
+    b = Builder("tiny")
+    x = b.input("x", (1, 4))
+    with pytest.raises(OptimizeError, match="no layer with constant weights"):
+        prune(b.build({"y": b.op("ADD", x, x)}), sparsity=0.5)
+
+
+def test_the_report_round_trips(net: Model) -> None:
+    coverage = prune(net, sparsity=0.8, store="sparse", sizes=True, speed=True).coverage
+    assert PruneCoverage.from_json(coverage.to_json()) == coverage
+    assert coverage.sizes is not None
+    assert coverage.sizes[1].raw < coverage.sizes[0].raw
+    assert coverage.speed is not None
+    assert "none on x86" in coverage.speed.expectation
+    assert min(coverage.speed.stock_ms) > 0
+
+
+def test_sparse_storage_leaves_what_would_grow(net: Model) -> None:
+    assert store_sparse(net).main.operators == net.main.operators
+
+
+def test_masks_have_exactly_the_zeros_that_are_asked_for() -> None:
+    scores = np.random.default_rng(0).random((8, 30))
+    for sparsity in (0.0, 0.3, 0.99):
+        assert (~keep_mask(scores, sparsity, "unstructured")).sum() == np.ceil(240 * sparsity - 1e-9)
+    kept = keep_mask(scores, 0.5, "unstructured")
+    assert scores[kept].min() >= scores[~kept].max()
+
+
+def test_second_order_finds_the_least_error() -> None:
+    """On two inputs that are nearly equal either weight can go, if the other one takes over."""
+    random = np.random.default_rng(0)
+    x = random.standard_normal((1, 500, 4))
+    x[..., 1] = x[..., 0] + 0.01 * random.standard_normal((1, 500))
+    rows = np.array([[[1.0, 1.0, 0.6, 0.5]]])
+    moments = Moments.empty(1, 1, 4)
+    moments.add(x, x @ np.swapaxes(rows, 1, 2))
+    found, mask = prune_rows(moments, rows, 0.25, "unstructured")
+    assert mask[0, 0, 2:].all()
+    assert np.count_nonzero(found[0, 0, :2]) == 1
+    assert moments.error(found) < 0.001
+    magnitude = rows * keep_mask(rows[0] ** 2, 0.25, "unstructured")
+    assert moments.error(found) < 0.01 * moments.error(magnitude)
+
+
+def test_the_budget_goes_where_it_costs_least() -> None:
+    cheap = Curve(100, (0.0, 0.5, 0.9), (0.0, 0.001, 0.002))
+    dear = Curve(100, (0.0, 0.5, 0.9), (0.0, 1.0, 5.0))
+    shares = allocate_by_curves([cheap, dear], 0.5)
+    assert shares[0] == pytest.approx(0.9)
+    assert sum(shares) == pytest.approx(1.0)
+    assert sum(allocate_by_curves([cheap, dear], 0.95)) == pytest.approx(1.9)
+    random = np.random.default_rng(0)
+    even, spiked = random.standard_normal((20, 20)), np.diag(np.full(20, 9.0)) + 1e-3
+    first, second = allocate_by_weights([even, spiked], 0.5, "unstructured")
+    assert second > 0.9
+    assert first + second == pytest.approx(1.0, abs=0.01)
+
+
+def test_real_models_keep_their_accuracy(assets: Path) -> None:
+    tiny = assets / "mlperf_tiny"
+    model = Model.load(tiny / "kws_dscnn_float.tflite")
+    calibration, test = Dataset.open(tiny / "kws_calib200.npz"), Dataset.open(tiny / "kws_test800.npz")
+    fitted = prune(model, sparsity=0.5, data=calibration).model
+    plain = prune(model, sparsity=0.5).model
+    before, after = litesmith.evaluate(model, test).value, litesmith.evaluate(fitted, test).value
+    assert after >= before - 0.025  # 1.6 points in 800 samples, of which chance alone explains one
+    assert after > litesmith.evaluate(plain, test).value + 0.05
+
+
+def test_a_residual_net_loses_less_than_a_point_at_half_the_weights(assets: Path) -> None:
+    preprocess = "scale=1/255 mean=0.485,0.456,0.406 std=0.229,0.224,0.225"
+    model = Model.load(assets / "cifar10/resnet20_float.tflite")
+    calibration = Dataset.open(assets / "cifar10/train20k.npz", preprocess=preprocess).take(100)
+    test = Dataset.open(assets / "cifar10/test.npz", preprocess=preprocess).take(1000)
+    pruned = prune(model, sparsity=0.5, data=calibration, budget="layer").model
+    assert litesmith.evaluate(pruned, test).value >= litesmith.evaluate(model, test).value - 0.01
+
+
+def test_real_sparse_and_custom_files(assets: Path) -> None:
+    sparse = dequantize(Model.load(assets / "vision/face_detection_full_range_sparse.tflite"))
+    assert prune(sparse, sparsity=0.9).coverage.reached >= 0.9
+    custom = dequantize(Model.load(assets / "vision/selfie_segmentation.tflite"))
+    assert prune(custom, sparsity=0.5).coverage.reached >= 0.5
