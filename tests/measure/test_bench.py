@@ -105,7 +105,7 @@ def test_a_model_that_does_not_compile_is_told_with_its_operator() -> None:
 
 
 def test_ctrl_c_keeps_what_was_measured(tiny: Path, interrupt: Callable[..., None]) -> None:
-    interrupt(_timing, "_round", 4)
+    interrupt(_timing, "time_for", 4)
 
     result = bench(tiny, runs=10, seconds=0.10)
 
@@ -116,7 +116,7 @@ def test_ctrl_c_keeps_what_was_measured(tiny: Path, interrupt: Callable[..., Non
 
 
 def test_ctrl_c_before_the_first_sample_is_passed_on(tiny: Path, interrupt: Callable[..., None]) -> None:
-    interrupt(_timing, "_round", 1)
+    interrupt(_timing, "time_for", 1)
 
     with pytest.raises(KeyboardInterrupt):
         bench(tiny, runs=10, seconds=0.10, memory=False)

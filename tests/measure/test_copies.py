@@ -70,7 +70,7 @@ def test_no_time_at_all_is_refused(tiny: Path) -> None:
 
 
 def test_ctrl_c_keeps_what_was_measured(tiny: Path, interrupt: Callable[..., None]) -> None:
-    interrupt(_timing, "_round", 15)
+    interrupt(_timing, "time_for", 15)
 
     assert not copies(tiny, seconds=0.02).complete
 

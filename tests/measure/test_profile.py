@@ -11,7 +11,7 @@ from pathlib import Path
 import numpy as np
 import pytest
 
-from litesmith.errors import SessionError, UsageError
+from litesmith.errors import MeasureError, UsageError
 from litesmith.measure import (
     Profile,
     Roofline,
@@ -99,12 +99,25 @@ def test_kernels_are_aligned_with_operators_in_order() -> None:
 def test_what_falls_out_of_the_fast_path_is_told_with_the_remedy() -> None:
     model = quantize(build("ds_cnn"), scheme="int16x8", check=False).model
 
-    result = profile(model, runs=3)
+    result = profile(model, runs=3, kernels="xnnpack")
 
     assert {o.delegate for o in result.operators} == {"built-in"}
     (oddity,) = [o for o in result.oddities if "int16" in o.what]
     assert oddity.operators
     assert oddity.remedy
+
+
+def test_operators_of_our_delegate_are_timed_one_by_one() -> None:
+    model = quantize(build("ds_cnn"), scheme="int16x8", check=False).model
+
+    result = profile(model, runs=3)
+
+    assert {o.delegate for o in result.operators} == {"Litesmith"}
+    assert [o.index for o in result.operators] == list(range(len(model.main.operators)))
+    assert all(len(o.kernels) == 1 and o.mean_us > 0 for o in result.operators)
+    assert result.partitions == 1
+    assert not any("int16" in oddity.what for oddity in result.oddities)
+    assert result.parts_us == pytest.approx(result.latency_us)
 
 
 def test_pruned_weights_on_dense_kernels_are_told() -> None:
@@ -170,11 +183,6 @@ def test_the_formats_of_other_tools(tiny: Path, tmp_path: Path) -> None:
         assert entry.inference_microseconds.max >= entry.inference_microseconds.min
 
 
-def test_a_model_for_the_interpreter_is_refused_with_the_reason(where_model: Model) -> None:
-    with pytest.raises(SessionError, match="profiling needs LiteRT's compiled-model API"):
-        profile(where_model, runs=3)
-
-
 def test_one_run_is_too_few(tiny: Path) -> None:
     with pytest.raises(UsageError):
         profile(tiny, runs=1)
@@ -193,3 +201,21 @@ def test_a_run_without_events_is_left_out(tiny_model: Model) -> None:
     layout = Layout(tiny_model, partitions(tiny_model))
 
     assert layout.match([], [(0.0, 1.0)]) == []
+
+
+def test_an_output_of_unknown_shape_does_not_hinder() -> None:
+    b = Builder()
+    x = b.input("x", (4,))
+    y = b.conv2d(b.input("image", (1, 8, 8, 3)), 4, kernel=3)
+    found = b.op("WHERE", b.op("GREATER", x, np.zeros(4, np.float32)), outputs=[((4, 1), "int64")])
+    result = profile(b.build({"indices": found, "y": y}), runs=5)
+    assert sorted(o.kind for o in result.operators) == ["CONV_2D", "GREATER", "WHERE"]
+    assert max(o.index for o in result.operators) == 2, "no operator that is not in the file"
+
+
+def test_a_model_that_only_the_interpreter_runs_is_told() -> None:
+    b = Builder()
+    x = b.input("x", (2,), "string")
+    model = b.build({"y": b.op("EXPAND_DIMS", x, np.array(0, np.int32), outputs=[((1, 2), "string")])})
+    with pytest.raises(MeasureError, match=r"one by one.*Interpreter.*no profiler.*litesmith bench"):
+        profile(model, runs=5)

@@ -63,7 +63,7 @@ def test_numbers_that_make_no_sense_are_refused(tiny: Path, options: dict[str, o
 
 
 def test_ctrl_c_under_load_keeps_the_quiet_half(tiny: Path, interrupt: Callable[..., None]) -> None:
-    interrupt(_timing, "_round", 21)  # two subjects, ten rounds each: the first round under load
+    interrupt(_timing, "time_for", 21)  # two subjects, ten rounds each: the first round under load
 
     result = threads(tiny, counts=[1, 2], seconds=0.05)
 

@@ -1,6 +1,7 @@
 # SPDX-License-Identifier: Apache-2.0
 """What it costs to run a model here, each figure with its spread and the facts of the machine."""
 
+from litesmith.measure._accelerators import AcceleratorRun, Accelerators, accelerators
 from litesmith.measure._app import App, CallSite, FunctionTime, app
 from litesmith.measure._app_tips import Tip
 from litesmith.measure._audit import Audit, Copy, CopyAudit, audit_copies
@@ -16,12 +17,15 @@ from litesmith.measure._machine import MachineFacts, machine_facts
 from litesmith.measure._memory import MemoryUse
 from litesmith.measure._profile import KindTime, OperatorTime, Profile, profile
 from litesmith.measure._roofline import Roofline, roofline
+from litesmith.measure._single_operator import Contestant, OperatorContest, optimize_op
 from litesmith.measure._spans import Span, span
 from litesmith.measure._statistics import Summary, summarize
 from litesmith.measure._threads import ThreadAdvice, ThreadCount, Threads, threads
 from litesmith.measure._trace import Trace, trace, tracing, write_trace
 
 __all__ = [
+    "AcceleratorRun",
+    "Accelerators",
     "App",
     "Audit",
     "Bench",
@@ -30,6 +34,7 @@ __all__ = [
     "Change",
     "Comparison",
     "Configuration",
+    "Contestant",
     "Copies",
     "Copy",
     "CopyAudit",
@@ -43,6 +48,7 @@ __all__ = [
     "MachineFacts",
     "MemoryUse",
     "Oddity",
+    "OperatorContest",
     "OperatorTime",
     "Profile",
     "Roofline",
@@ -53,6 +59,7 @@ __all__ = [
     "Threads",
     "Tip",
     "Trace",
+    "accelerators",
     "app",
     "audit_copies",
     "bench",
@@ -61,6 +68,7 @@ __all__ = [
     "doctor",
     "machine_facts",
     "model_explorer_node_data",
+    "optimize_op",
     "profile",
     "profiling_proto",
     "roofline",

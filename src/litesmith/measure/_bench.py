@@ -23,6 +23,7 @@ from litesmith.model import Model
 from litesmith.progress import task
 from litesmith.result import Result
 from litesmith.runtime import Session, random_inputs
+from litesmith.runtime._custom_op_binding import kernels_that_stay
 
 if TYPE_CHECKING:
     from litesmith.data import Dataset
@@ -174,7 +175,9 @@ def _memories(openings: Sequence[tuple[Configuration, Session, Path]]) -> tuple[
     try:
         with task("Measuring memory", total=len(openings)) as advance:
             for configuration, _, path in openings:
-                found.append(memory_use(path, threads=configuration.threads, kernels=configuration.kernels))
+                local = kernels_that_stay(Model.load(path))  # a process of its own would not have those
+                threads, kernels = configuration.threads, configuration.kernels
+                found.append(None if local else memory_use(path, threads=threads, kernels=kernels))
                 advance(1)
     except KeyboardInterrupt:
         return [*found, *[None] * (len(openings) - len(found))], False

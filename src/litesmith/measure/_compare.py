@@ -87,7 +87,7 @@ def compare(
     """Compare two results of ``bench``, or two models measured now, interleaved.
 
     Args:
-        before: A result, the `.json` of one, a Model or the path of a `.tflite`.
+        before: A result, the `.json` of one, a Model, the path of a `.tflite`, or a `litesmith.lock` for its winner.
         after: The same kind of thing.
         threads: Threads, for models.
         seconds: Time for each model.
@@ -155,6 +155,8 @@ def _result(source: Bench | Model | str | Path) -> Bench | None:
 
 def _model(source: Bench | Model | str | Path) -> Model | str | Path:
     assert not isinstance(source, Bench)
+    if isinstance(source, (str, Path)) and Path(source).suffix == ".lock":
+        return Path(source).parent / "winner.tflite"
     return source
 
 

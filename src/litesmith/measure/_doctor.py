@@ -10,8 +10,9 @@ from pathlib import Path
 
 from litesmith.measure._machine import MachineFacts, machine_facts, package_version
 from litesmith.result import Result
+from litesmith.runtime._accelerators import known_accelerators, vulkan_driver
 
-OPENVINO_TESTED = "2026.3.1"  # the LiteRT 2.3 plugin links libopenvino.so.2631 and no other
+_ONE_OF_EACH = ("xnnpack", "litesmith", "webgpu", "openvino-cpu", "openvino-gpu", "openvino-npu")
 
 
 @dataclass(frozen=True)
@@ -46,7 +47,7 @@ def doctor() -> Diagnosis:
         True
     """
     machine = machine_facts()
-    findings = (*_runtime(), *_cpu(machine), *_accelerators(machine), *_extras(), *_devices(), *_quiet(machine))
+    findings = (*_runtime(), *_cpu(machine), *_accelerators(), *_extras(), *_devices(), *_quiet(machine))
     return Diagnosis(machine, findings)
 
 
@@ -72,37 +73,15 @@ def _cpu(machine: MachineFacts) -> list[Finding]:
     ]
 
 
-def _accelerators(machine: MachineFacts) -> list[Finding]:
-    openvino = package_version("openvino")
-    vulkan = _vulkan_drivers()
-    intel = machine.architecture == "x86_64"
-    return [
-        Finding("accelerators", "XNNPACK (CPU)", True, "inside LiteRT"),
-        Finding(
-            "accelerators",
-            "GPU (WebGPU on Vulkan)",
-            bool(vulkan),
-            ", ".join(vulkan) or "no Vulkan driver",
-            ""
-            if vulkan
-            else "install the driver of the GPU; for a test on the CPU, Debian's chromium carries SwiftShader",
-        ),
-        Finding(
-            "accelerators",
-            "OpenVINO (Intel CPU, GPU, NPU)",
-            openvino == OPENVINO_TESTED,
-            openvino or "not installed",
-            "" if openvino == OPENVINO_TESTED or not intel else f"pip install openvino=={OPENVINO_TESTED}",
-        ),
-    ]
-
-
-def _vulkan_drivers() -> list[str]:
-    named = [p for p in os.environ.get("VK_ICD_FILENAMES", "").split(":") if p and Path(p).exists()]
-    folders = (Path("/usr/share/vulkan/icd.d"), Path("/etc/vulkan/icd.d"))
-    return [Path(p).stem for p in named] + sorted(
-        f.stem for folder in folders if folder.is_dir() for f in folder.iterdir()
-    )
+def _accelerators() -> list[Finding]:
+    found = []
+    for accelerator in known_accelerators():
+        if accelerator.name in _ONE_OF_EACH:
+            reason, remedy = accelerator.why_absent()
+            driver = vulkan_driver() if accelerator.name == "webgpu" else None
+            detail = f"Vulkan by {driver.stem}" if driver else "there; `litesmith accelerators` measures it"
+            found.append(Finding("accelerators", accelerator.title, not reason, reason or detail, remedy))
+    return found
 
 
 def _extras() -> list[Finding]:

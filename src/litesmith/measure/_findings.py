@@ -9,7 +9,7 @@ from dataclasses import dataclass
 import numpy as np
 
 from litesmith.model import Model, Tensor
-from litesmith.runtime import Partition
+from litesmith.runtime import LITESMITH, Partition
 
 Times = Mapping[int, tuple[float, tuple[str, ...]]]  # operator index: (microseconds, kernels)
 _PRUNED = 0.5  # of the weights are zero: somebody meant it
@@ -55,6 +55,11 @@ def _int16(model: Model) -> bool:
     return any(t.dtype == "int16" and t.is_quantized for t in model.main.tensors)
 
 
+def fallback_reason(model: Model, index: int) -> str:
+    """Return why XNNPACK leaves an operator to the built-in kernels."""
+    return _reason(model, index)[0]
+
+
 def _reason(model: Model, index: int) -> tuple[str, str]:
     operator = model.main.operators[index]
     tensors = [t for t in (model.main.tensor(i) for i in operator.inputs) if t is not None]
@@ -65,7 +70,7 @@ def _reason(model: Model, index: int) -> tuple[str, str]:
     if activation is not None and activation.dtype == "int16":
         return (
             "int16 activations run on LiteRT's reference kernels",
-            "use int8 where the accuracy allows it, or a delegate with int16 kernels",
+            "use int8 where the accuracy allows it; --delegate auto has fast kernels for most of them",
         )
     if operator.kind == "DEPTHWISE_CONV_2D" and _hybrid(activation, weight):
         return (
@@ -100,11 +105,14 @@ def _split_graph(model: Model, partitions: Sequence[Partition], _times: Times, _
     ]
 
 
-def _dense_on_pruned(model: Model, _partitions: Sequence[Partition], times: Times, latency_us: float) -> list[Oddity]:
+def _dense_on_pruned(model: Model, partitions: Sequence[Partition], times: Times, latency_us: float) -> list[Oddity]:
     """Weights that are mostly zero, multiplied by kernels that do not look."""
+    sparse = {i for p in partitions if p.delegate == LITESMITH for i in p.operators}
     found = []
     for index, operator in enumerate(model.main.operators):
-        if operator.kind in ("CONV_2D", "FULLY_CONNECTED") and index in times and len(operator.inputs) > 1:
+        if index not in times or index in sparse:
+            continue
+        if operator.kind in ("CONV_2D", "FULLY_CONNECTED") and len(operator.inputs) > 1:
             weight = _stored(model, operator.inputs[1])
             if weight is not None and _zeros(weight) >= _PRUNED:
                 found.append(index)
@@ -115,7 +123,8 @@ def _dense_on_pruned(model: Model, _partitions: Sequence[Partition], times: Time
             "pruned weights run on dense kernels, so their zeros save nothing",
             tuple(found),
             _share(found, times, latency_us),
-            "remove whole channels, or use a delegate with sparse kernels",
+            "prune more, in blocks of four output channels or whole channels: Litesmith's sparse kernels take over where "
+            "they win",
         )
     ]
 

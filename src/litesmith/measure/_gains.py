@@ -20,7 +20,7 @@ class Work:
 
     index: int
     kind: str
-    mean_us: float
+    median_us: float
     macs: int
     bytes_moved: int
 
@@ -38,7 +38,7 @@ class Gain:
 
 def find_gains(model: Model, work: Sequence[Work], latency_us: float, roof: Roofline) -> tuple[Gain, ...]:
     """Return for the hottest operators what could be gained, the most first; each operator once, by its best way."""
-    hottest = sorted((w for w in work if w.mean_us > 0), key=lambda w: -w.mean_us)[:HOTTEST]
+    hottest = sorted((w for w in work if w.median_us > 0), key=lambda w: -w.median_us)[:HOTTEST]
     found = []
     for w in hottest:
         options = [*_faster_kernel(model, w, roof), *_int8(model, w, roof), *_without(model, w)]
@@ -60,16 +60,16 @@ def _best_us(w: Work, moved_bytes: float, peak: float, roof: Roofline) -> float:
 
 def _faster_kernel(model: Model, w: Work, roof: Roofline) -> list[tuple[float, str]]:
     """As good as the best kernel here, in the same numbers."""
-    if not w.macs or not w.mean_us:  # the profiler counts whole microseconds
+    if not w.macs or not w.median_us:  # the profiler counts whole microseconds
         return []
     dtype = activation_dtype(model, w.index)
     best = _best_us(w, w.bytes_moved, roof.peak(dtype), roof)
-    reached = best / w.mean_us
+    reached = best / w.median_us
     if reached >= NEAR_THE_ROOF:
         return []
     bound = "arithmetic" if roof.bound(w.macs, w.bytes_moved, dtype) == "arithmetic" else "memory"
     how = f"it runs at {100 * reached:.0f} % of what this machine can do ({bound}-bound); a better shape or kernel"
-    return [(w.mean_us - best, f"{how} saves at most this")]
+    return [(w.median_us - best, f"{how} saves at most this")]
 
 
 def _int8(model: Model, w: Work, roof: Roofline) -> list[tuple[float, str]]:
@@ -82,7 +82,7 @@ def _int8(model: Model, w: Work, roof: Roofline) -> list[tuple[float, str]]:
     then = _best_us(w, w.bytes_moved / 4, roof.int8_gmacs_per_s, roof)
     if then >= now:
         return []
-    return [(w.mean_us * (1 - then / now), f"int8 has {now / then:.1f} times the room here: litesmith quantize")]
+    return [(w.median_us * (1 - then / now), f"int8 has {now / then:.1f} times the room here: litesmith quantize")]
 
 
 def _without(model: Model, w: Work) -> list[tuple[float, str]]:
@@ -98,4 +98,4 @@ def _without(model: Model, w: Work) -> list[tuple[float, str]]:
         "CONCATENATION": "it only moves data",
     }
     remedy = remedies.get(model.main.operators[w.index].kind)
-    return [(w.mean_us, remedy)] if remedy else []
+    return [(w.median_us, remedy)] if remedy else []

@@ -3,6 +3,7 @@
 
 from __future__ import annotations
 
+import contextlib
 import sys
 from collections.abc import Sequence
 from dataclasses import dataclass
@@ -15,14 +16,16 @@ from litesmith.errors import UsageError
 from litesmith.measure._findings import Oddity, find_oddities
 from litesmith.measure._gains import Gain, Work, activation_dtype, find_gains
 from litesmith.measure._machine import MachineFacts, machine_facts
+from litesmith.measure._profilable import of_the_file, open_profiled
 from litesmith.measure._recording import MEMORY_SAMPLES, RecordedRun, Slice, record
 from litesmith.measure._roofline import Roofline, roofline
 from litesmith.measure._timing import Timed, measure
 from litesmith.model import Model
 from litesmith.result import Result
-from litesmith.runtime import Partition, Session, partitions, random_inputs
+from litesmith.runtime import Partition, Session, partitions
 
 OVERHEAD_SECONDS = 0.5
+_SPARSE = "_spmm_"  # in the name of a kernel of Litesmith's delegate: its multiply-accumulates are not all done
 
 
 @dataclass(frozen=True)
@@ -33,7 +36,7 @@ class OperatorTime:
     kind: str
     name: str  # of its first output
     kernels: tuple[str, ...]
-    delegate: str  # XNNPACK, or "built-in"
+    delegate: str  # XNNPACK, Litesmith, or "built-in"
     partition: int | None
     mean_us: float
     p50_us: float
@@ -44,13 +47,13 @@ class OperatorTime:
     share: float  # of the latency
     macs: int
     bytes_moved: int
-    roof: float | None  # the share of what this machine can do on it; None for one without multiply-accumulates
+    roof: float | None  # the share of what this machine can do on it; None without multiply-accumulates, or sparse
     bound: str  # arithmetic, memory, or empty
 
     @property
     def gmacs_per_s(self) -> float:
-        """Multiply-accumulates in a second, in billions."""
-        return self.macs / self.mean_us / 1000 if self.mean_us else 0.0
+        """Multiply-accumulates in a second, in billions, by the median: one interrupted run says nothing of a kernel."""
+        return self.macs / self.p50_us / 1000 if self.p50_us else 0.0
 
 
 @dataclass(frozen=True)
@@ -171,19 +174,19 @@ def profile(
     if runs < 2:
         raise UsageError(f"runs must be at least 2, not {runs}")
     loaded = model if isinstance(model, Model) else Model.load(model)
-    pieces = partitions(loaded, threads=threads, kernels=kernels)
+    loaded.verify()
     options: dict[str, Any] = {"threads": threads, "kernels": kernels, "verify": False}
-    with Session(loaded, profiling=True, **options) as session, Session(loaded, **options) as plain:
-        feeds = random_inputs(session, seed) if inputs is None else inputs
-        session.run(feeds)
-        plain.run(feeds)
+    with contextlib.ExitStack() as stack:
+        watched, session, plain = open_profiled(stack, loaded, inputs, seed, options)
+        pieces = partitions(watched, **options)
         without, with_profiler = _overhead(session, plain)
-        recorded = record(loaded, session, pieces, runs=runs)
+        recorded = record(watched, session, pieces, runs=runs)
+    pieces, recorded = of_the_file(len(loaded.main.operators), pieces, recorded)
     roof = roofline(threads)
     operators = _operators(loaded, pieces, recorded, roof)
     timed = {operator.index for operator in operators}
     latency_us = float(np.mean([run.wall_us for run in recorded]))
-    work = [Work(o.index, o.kind, o.mean_us, o.macs, o.bytes_moved) for o in operators]
+    work = [Work(o.index, o.kind, o.p50_us, o.macs, o.bytes_moved) for o in operators]
     graph_us, border_us, profiler_us = _besides(recorded)
     return Profile(
         model=str(loaded.source or loaded.description or "model"),
@@ -247,10 +250,11 @@ def _operators(
     found = []
     for index in sorted(times):
         operator, cost, values = model.main.operators[index], costs[index], times[index]
-        mean = float(values.mean())
+        mean, median = float(values.mean()), float(np.median(values))
         delegate, partition = where.get(index, ("built-in", None))
         moved = cost.bytes_read + cost.bytes_written
-        rate, dtype = cost.macs / mean / 1000 if mean else 0.0, activation_dtype(model, index)
+        rate, dtype = cost.macs / median / 1000 if median else 0.0, activation_dtype(model, index)
+        skips_zeros = any(_SPARSE in kernel for kernel in kernels[index])
         found.append(
             OperatorTime(
                 index=index,
@@ -260,7 +264,7 @@ def _operators(
                 delegate=delegate,
                 partition=None if delegate == "built-in" else partition,
                 mean_us=mean,
-                p50_us=float(np.median(values)),
+                p50_us=median,
                 p95_us=float(np.quantile(values, 0.95)),
                 min_us=float(values.min()),
                 max_us=float(values.max()),
@@ -268,8 +272,8 @@ def _operators(
                 share=mean / wall_us,
                 macs=cost.macs,
                 bytes_moved=moved,
-                roof=rate / roof.attainable_gmacs(cost.macs, moved, dtype) if cost.macs and rate else None,
-                bound=roof.bound(cost.macs, moved, dtype) if cost.macs else "",
+                roof=rate / roof.attainable_gmacs(cost.macs, moved, dtype) if rate and not skips_zeros else None,
+                bound=roof.bound(cost.macs, moved, dtype) if cost.macs and not skips_zeros else "",
             )
         )
     return tuple(found)

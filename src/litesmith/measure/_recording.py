@@ -1,8 +1,9 @@
 # SPDX-License-Identifier: Apache-2.0
 """Run a model under LiteRT's profiler and lay what it recorded out by run and operator.
 
-LiteRT stamps phases and its own kernels with a start; kernels inside XNNPACK come with a duration only, after their
-partition ran. They run one after the other, so their starts follow from the end of what was before them.
+LiteRT stamps phases and its own kernels with a start, as Litesmith's delegate does; kernels inside XNNPACK come with a
+duration only, after their partition ran. They run one after the other, so their starts follow from the end of what was
+before them.
 
 At the begin and at the end of each phase the profiler also samples the memory of the process, which takes tens of
 microseconds: as much as a small model. Between the end of the first phase and the begin of the next LiteRT does
@@ -21,7 +22,7 @@ from litesmith.errors import MeasureError
 from litesmith.measure._attribution import attribute
 from litesmith.model import Model
 from litesmith.progress import task
-from litesmith.runtime import Partition, ProfileEvent, Session
+from litesmith.runtime import LITESMITH, XNNPACK, Partition, ProfileEvent, Session
 
 _FIRST_PHASE = "LiteRT::Run[buffer registration]"
 _INVOKE = "Invoke"
@@ -36,7 +37,7 @@ class Slice:
 
     operator: int | None
     kernel: str
-    partition: int | None  # of the delegate; None for LiteRT's built-in kernels
+    delegate: str | None  # None for LiteRT's built-in kernels
     start_us: float
     duration_us: float
 
@@ -103,7 +104,7 @@ class Layout:
 
     def __init__(self, model: Model, partitions: Sequence[Partition]) -> None:
         self._model = model
-        self._partitions = [p for p in partitions if p.delegate is not None]
+        self._partitions = [p for p in partitions if p.delegate == XNNPACK]
         self._owners: dict[tuple[int, tuple[str, ...]], list[int | None]] = {}
 
     def match(self, events: Sequence[ProfileEvent], walls: Sequence[tuple[float, float]]) -> list[RecordedRun]:
@@ -124,22 +125,24 @@ class Layout:
         for inside, group in itertools.groupby(events, lambda e: e.type == "delegate_profiled_operator"):
             if not inside:
                 for event in group:
-                    if event.type == "operator" and event.subgraph == 0:
-                        slices.append(self._builtin(event))
+                    if event.type in ("operator", "delegate_operator") and event.subgraph == 0:
+                        slices.append(self._stamped(event))
                         cursor = slices[-1].start_us + slices[-1].duration_us
                 continue
             for kernels in _split(list(group), lambda e: e.node == 0):
                 position += 1
                 for event, owner in zip(kernels, self._owner(position, kernels), strict=True):
-                    slices.append(Slice(owner, event.tag, position, cursor, float(event.duration_us)))
+                    slices.append(Slice(owner, event.tag, XNNPACK, cursor, float(event.duration_us)))
                     cursor += event.duration_us
         return RecordedRun(
             start_us, wall_us, float(invoke.start_us), float(invoke.duration_us), sample_us, tuple(slices)
         )
 
-    def _builtin(self, event: ProfileEvent) -> Slice:
-        known = event.node < len(self._model.main.operators)
-        return Slice(event.node if known else None, event.tag, None, float(event.start_us), float(event.duration_us))
+    def _stamped(self, event: ProfileEvent) -> Slice:
+        known = 0 <= event.node < len(self._model.main.operators)
+        delegate = LITESMITH if event.type == "delegate_operator" else None
+        operator = event.node if known else None
+        return Slice(operator, event.tag, delegate, float(event.start_us), float(event.duration_us))
 
     def _owner(self, position: int, kernels: Sequence[ProfileEvent]) -> list[int | None]:
         tags = tuple(event.tag for event in kernels)

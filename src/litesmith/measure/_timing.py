@@ -65,7 +65,7 @@ def measure(subjects: Sequence[Timed], *, runs: int | None, seconds: float, desc
             for index in range(rounds):
                 shift = index % len(subjects)
                 for subject in (*subjects[shift:], *subjects[:shift]):
-                    _round(subject, _share(runs, index, rounds), seconds / rounds)
+                    time_for(subject, runs=_share(runs, index, rounds), seconds=seconds / rounds)
                 advance(1)
     except KeyboardInterrupt:
         if not all(subject.samples_ms for subject in subjects):
@@ -79,7 +79,8 @@ def _share(runs: int | None, index: int, rounds: int) -> int | None:
     return None if runs is None else runs * (index + 1) // rounds - runs * index // rounds
 
 
-def _round(subject: Timed, runs: int | None, seconds: float) -> None:
+def time_for(subject: Timed, *, runs: int | None, seconds: float) -> None:
+    """Add ``runs`` samples, or those of so many seconds and at least one."""
     if runs is not None:
         subject.samples_ms.extend(_time_ms(subject) for _ in range(runs))
         return

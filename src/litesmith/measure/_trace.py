@@ -215,7 +215,7 @@ def _write_runs(writer: TraceWriter, model: Model, recorded: Iterable[RecordedRu
                 writer.slice(OPERATORS, s.kernel, start, s.duration_us, {"kernel": s.kernel})
                 continue
             details: dict[str, int | str] = {"operator": s.operator, "tensor": names[s.operator], "kernel": s.kernel}
-            details |= {"MACs": macs[s.operator], "delegate": "built-in" if s.partition is None else "XNNPACK"}
+            details |= {"MACs": macs[s.operator], "delegate": s.delegate or "built-in"}
             writer.slice(OPERATORS, f"{operators[s.operator].name} {s.operator}", start, s.duration_us, details)
 
 

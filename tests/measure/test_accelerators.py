@@ -1,0 +1,350 @@
+# SPDX-License-Identifier: Apache-2.0
+"""Accelerators for real: XNNPACK, Litesmith's delegate, an external one compiled here, OpenVINO, and the GPU's path."""
+
+from __future__ import annotations
+
+import importlib.util
+import os
+import re
+import shutil
+import subprocess
+import time
+from dataclasses import replace
+from pathlib import Path
+
+import numpy as np
+import pytest
+
+import litesmith
+from litesmith.data import Dataset
+from litesmith.errors import LitesmithError, MeasureError, UsageError
+from litesmith.measure import Accelerators, accelerators
+from litesmith.measure._placement import Evidence, place
+from litesmith.model import Builder, Model
+from litesmith.runtime import custom_op, forget_custom_op, load_custom_op
+from litesmith.runtime._accelerators import OPENVINO_VERSION, known_accelerators, vulkan_driver
+
+QUICK = {"runs": 10, "seconds": 0.1}
+REPOSITORY = Path(__file__).resolve().parents[2]
+
+
+@pytest.fixture(scope="module")
+def model() -> Model:
+    """Convolutions, two ADDs, and one operator that neither XNNPACK nor a GPU nor OpenVINO takes, in the middle."""
+    b = Builder("mixed")
+    x = b.input("x", (1, 8, 8, 4))
+    first = b.conv2d(x, 4, kernel=3)
+    y = b.op("ADD", b.conv2d(first, 4, kernel=3), first, outputs=[((1, 8, 8, 4), "float32")])
+    lengths = np.array([3], np.int32)
+    y = b.op("REVERSE_SEQUENCE", y, lengths, outputs=[((1, 8, 8, 4), "float32")], seq_dim=1, batch_dim=0)
+    y = b.op("ADD", b.conv2d(y, 4, kernel=3), y, outputs=[((1, 8, 8, 4), "float32")])
+    return b.build({"y": b.op("MEAN", y, np.array([1, 2], np.int32), outputs=[((1, 4), "float32")])})
+
+
+@pytest.fixture(scope="module")
+def add_delegate(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    compiler = shutil.which("g++")
+    if compiler is None:
+        pytest.skip("there is no g++ to compile a delegate with")
+    library = tmp_path_factory.mktemp("delegate") / "libadd.so"
+    source = Path(__file__).with_name("add_delegate.cc")
+    command = [compiler, "-O1", "-shared", "-fPIC", f"-I{REPOSITORY / 'native' / 'src'}", "-o", library, source]
+    subprocess.run(command, check=True)
+    return library
+
+
+@pytest.fixture(scope="module")
+def result(model: Model, add_delegate: Path) -> Accelerators:
+    """Everything this machine has, at once."""
+    return accelerators(model, delegate=add_delegate, **QUICK)
+
+
+def test_all_are_tried_or_told(result: Accelerators) -> None:
+    tried = {run.name for run in (*result.runs, *result.absent)}
+    assert tried == {*(a.name for a in known_accelerators()), "libadd.so"}
+    for run in result.absent:
+        assert run.problem
+        assert not run.samples_ms
+    for run in result.runs:
+        assert len(run.samples_ms) == 10
+        assert run.placement is not None
+        assert run.verdict
+        assert run.compile_ms > 0
+        assert run.first_ms > 0
+        assert run.memory is not None
+        assert run.difference is not None
+    assert Accelerators.from_json(result.to_json()) == result
+    assert len(result.plot().data) == len(result.runs)
+    assert result.complete
+
+
+def test_xnnpack_runs_all_but_one(result: Accelerators) -> None:
+    run = result.run("xnnpack")
+    assert run.placement is not None
+    assert (run.placement.ran, run.placement.taken, run.placement.total, run.placement.partitions) == (True, 6, 7, 2)
+    assert [(f.kind, f.count) for f in run.placement.fallback] == [("REVERSE_SEQUENCE", 1)]
+    assert "XNNPACK" in run.placement.fallback[0].reason
+    assert run.difference is not None
+    assert run.difference.largest < 1e-5
+
+
+def test_half_precision_is_seen_in_kernels_and_numbers(result: Accelerators) -> None:
+    half, full = result.run("xnnpack-fp16"), result.run("xnnpack")
+    assert half.placement is not None
+    assert half.difference is not None
+    assert full.difference is not None
+    assert half.placement.ran
+    assert "F16" in half.placement.proof
+    assert half.difference.largest > 10 * full.difference.largest
+
+
+def test_the_weight_cache_is_written(result: Accelerators) -> None:
+    run = result.run("xnnpack-cache")
+    assert run.placement is not None
+    assert "its cache holds" in run.placement.proof
+    assert run.ran
+
+
+def test_kernels_without_xnnpack(result: Accelerators) -> None:
+    for name in ("builtin", "reference"):
+        run = result.run(name)
+        assert run.placement is not None
+        assert run.placement.ran
+        assert "0 of XNNPACK's" in run.placement.proof
+    assert result.run("reference").difference is not None
+    assert result.run("reference").difference.largest == 0  # type: ignore[union-attr]
+
+
+def test_an_external_delegate_shares_with_xnnpack(result: Accelerators) -> None:
+    run = result.run("libadd.so")
+    assert run.placement is not None
+    assert (run.placement.taken, run.placement.partitions) == (2, 2)
+    assert run.placement.proof == "the profile has 2 calls of AddDelegate"
+    assert run.difference is not None
+    assert run.difference.largest < 1e-5
+
+
+def test_a_delegates_options_reach_it(model: Model, add_delegate: Path) -> None:
+    run = accelerators(model, only=[], delegate=add_delegate, option={"offset": "0.5"}, **QUICK).run("libadd.so")
+    assert run.difference is not None
+    assert run.difference.largest > 0.1
+    assert run.is_wrong
+    assert run.verdict.startswith("wrong numbers, off by"), "a wrong delegate is found out"
+    _wait_until_no_worker_is_left()
+
+
+@pytest.mark.parametrize(
+    ("option", "problem"), [("crash", r"its process crashed \(SIGABRT\)"), ("refuse", "refuses to start: it was asked")]
+)
+def test_a_delegate_that_fails_takes_nothing_along(model: Model, add_delegate: Path, option: str, problem: str) -> None:
+    result = accelerators(model, only=[], delegate=add_delegate, option={option: "yes"}, **QUICK)
+    assert [run.name for run in result.runs] == ["xnnpack", "reference"]
+    assert not result.run("libadd.so").samples_ms
+    assert re.search(problem, result.run("libadd.so").problem), result.run("libadd.so").problem
+
+
+def test_a_delegate_that_takes_nothing_did_not_run(add_delegate: Path) -> None:
+    b = Builder()
+    model = b.build({"y": b.op("NEG", b.input("x", (4,)))})
+    run = accelerators(model, only=[], delegate=add_delegate, **QUICK).run("libadd.so")
+    assert not run.ran
+    assert run.verdict == "did not run there: it takes none of this model's operators"
+
+
+def test_litesmiths_delegate_takes_int16_and_no_float(model: Model, result: Accelerators) -> None:
+    if result.run("litesmith").problem:
+        pytest.skip(result.run("litesmith").problem)
+    assert not result.run("litesmith").ran
+    assert "int16x8" in result.run("litesmith").verdict
+    data = np.random.default_rng(0).standard_normal((8, 1, 8, 8, 4)).astype(np.float32)
+    b = Builder()
+    x = b.conv2d(b.conv2d(b.input("x", (1, 8, 8, 4)), 8, kernel=3), 8)
+    quantized = litesmith.quantize(b.build({"y": x}), scheme="int16x8", data=list(data)).model
+    run = accelerators(quantized, only=["litesmith"], **QUICK).run("litesmith")
+    assert run.placement is not None
+    assert run.placement.taken is not None
+    assert run.placement.taken >= 2
+    assert run.difference is not None
+    assert run.difference.largest < 1e-3
+
+
+def test_openvino_on_the_cpu(result: Accelerators) -> None:
+    if importlib.util.find_spec("openvino") is None:
+        pytest.skip(f"openvino=={OPENVINO_VERSION} is not installed")
+    run = result.run("openvino-cpu")
+    assert not run.problem, run.problem
+    assert run.placement is not None
+    assert run.placement.ran
+    assert run.placement.device == "CPU"
+    assert run.placement.taken is not None
+    assert run.placement.taken < run.placement.total
+    assert "REVERSE_SEQUENCE" in {f.kind for f in run.placement.fallback}
+    assert run.difference is not None
+    assert run.difference.largest < 1e-4
+
+
+def test_webgpu_on_a_software_gpu(result: Accelerators) -> None:
+    if vulkan_driver() is None:
+        pytest.skip("there is no Vulkan driver; Debian's package chromium has SwiftShader")
+    run = result.run("webgpu")
+    assert not run.problem, run.problem
+    assert run.placement is not None
+    assert run.placement.ran
+    assert run.placement.device
+    assert run.placement.taken is not None
+    assert 0 < run.placement.taken < run.placement.total
+    assert "LITERT_WEBGPU" in run.placement.proof
+    assert ("REVERSE_SEQUENCE", 1, "Operation is not supported") in {
+        (f.kind, f.count, f.reason) for f in run.placement.fallback
+    }
+    assert run.difference is not None
+    assert run.difference.largest < 0.05
+
+
+def test_a_whole_model_on_the_gpu() -> None:
+    if vulkan_driver() is None:
+        pytest.skip("there is no Vulkan driver; Debian's package chromium has SwiftShader")
+    run = accelerators(litesmith.samples.model(), only=["webgpu"], **QUICK).run("webgpu")
+    assert run.placement is not None
+    assert run.placement.taken == run.placement.total
+    assert run.placement.partitions == 1
+
+
+def test_what_is_not_there_has_a_reason_and_a_remedy(monkeypatch: pytest.MonkeyPatch, model: Model) -> None:
+    monkeypatch.setattr("litesmith.runtime._accelerators._SWIFTSHADER_FOLDERS", ())
+    monkeypatch.setattr("litesmith.runtime._accelerators._VULKAN_FOLDERS", ())
+    monkeypatch.setenv("VK_ICD_FILENAMES", "")
+    monkeypatch.setattr("litesmith.runtime._accelerators._openvino_folder", lambda: None)
+    result = accelerators(model, only=["webgpu", "openvino-cpu"], **QUICK)
+    assert result.run("webgpu").problem == "there is no Vulkan driver"
+    assert "chromium" in result.run("webgpu").remedy
+    assert result.run("openvino-cpu").remedy == f"pip install openvino=={OPENVINO_VERSION}"
+
+
+def test_a_silent_fallback_is_found_out() -> None:
+    """OpenVINO without its device: LiteRT runs on the CPU and says that all is accelerated."""
+    model = litesmith.samples.model()
+    seen = Evidence(
+        log=("INFO: Partitioned subgraph<0>, selected 9 ops, from a total of 9 ops. resulted in 1 partitions.",),
+        printed="ERROR: [x.cc:1] Exception in compilation: Exception from a.cpp:1:\nNo device NPU\n\n",
+        events=(("delegate_profiled_operator", "Convolution (NHWC, F32) IGEMM", 0),),
+    )
+    placement = place("openvino-npu", model, seen)
+    assert not placement.ran
+    assert placement.fallback[0].reason == "No device NPU"
+
+
+def test_the_gpu_without_a_node_did_not_run() -> None:
+    model = litesmith.samples.model()
+    report = "Following operations are not supported by GPU delegate:\nCONV_2D: Tensor type(INT16) is not supported.\n"
+    placement = place("webgpu", model, Evidence(errors=report, printed="Selected adapter: Some GPU, arch=x"))
+    assert not placement.ran
+    assert placement.fallback[0].reason == "Tensor type(INT16) is not supported"
+    cut_off = place("webgpu", model, Evidence(errors=report, note="9"))
+    assert (cut_off.ran, cut_off.taken) == (True, None)
+
+
+def test_answers_on_data(tmp_path: Path) -> None:
+    model, data = litesmith.samples.model(), litesmith.samples.dataset()
+    result = accelerators(model, only=["xnnpack-fp16"], data=data, samples=40, **QUICK)
+    expected = litesmith.evaluate(model, data.take(40, seed=0)).value
+    for run in result.runs:
+        assert run.agreement is not None
+        assert run.agreement.samples == 40
+        assert run.agreement.same_answer >= 0.95
+        assert run.agreement.right is not None
+    assert result.run("xnnpack").agreement.right == pytest.approx(expected)  # type: ignore[union-attr]
+
+
+def test_quantized_inputs_get_quantized_samples() -> None:
+    data = litesmith.samples.dataset()
+    model = litesmith.quantize(litesmith.samples.model(), scheme="int8", io="int8", data=data.take(50, seed=1)).model
+    result = accelerators(model, only=[], data=data, samples=40, **QUICK)
+    agreement = result.run("xnnpack").agreement
+    assert agreement is not None
+    assert agreement.right is not None
+    assert agreement.right > 0.7
+
+
+def test_custom_operators_come_along(tmp_path: Path) -> None:
+    b = Builder()
+    y = b.op("CUSTOM", b.input("x", (3,)), custom_code="AccelOp", outputs=[((3,), "float32")])
+    model, file = b.build({"y": y}), tmp_path / "kernels.py"
+    file.write_text("import litesmith\n@litesmith.custom_op('AccelOp')\ndef f(x): return x + 1\n")
+    load_custom_op(str(file))
+    try:
+        result = accelerators(model, only=["builtin"], **QUICK)
+    finally:
+        forget_custom_op("AccelOp")
+    assert result.run("builtin").difference is not None
+    assert result.run("builtin").difference.largest == 0  # type: ignore[union-attr]
+
+
+@pytest.mark.parametrize(
+    "options",
+    [{"only": ["cuda"]}, {"runs": 0}, {"seconds": 0}, {"samples": 0}, {"option": {"a": "b"}}, {"delegate": "/none.so"}],
+)
+def test_arguments_that_make_no_sense(model: Model, options: dict[str, object]) -> None:
+    with pytest.raises(UsageError):
+        accelerators(model, **options)  # type: ignore[arg-type]
+
+
+def test_a_library_that_is_no_delegate(model: Model, tmp_path: Path) -> None:
+    text = tmp_path / "lib.so"
+    text.write_text("hello")
+    assert "cannot be loaded" in accelerators(model, only=[], delegate=text, **QUICK).run("lib.so").problem
+
+
+def test_a_broken_model_is_told(tmp_path: Path, model: Model) -> None:
+    broken = replace(model, subgraphs=(replace(model.main, outputs=(99,)),))
+    with pytest.raises(LitesmithError):
+        accelerators(broken, **QUICK)
+
+
+def _wait_until_no_worker_is_left() -> None:
+    deadline = time.monotonic() + 5
+    while time.monotonic() < deadline:
+        mine = [p for p in Path("/proc").glob("[0-9]*/stat") if _parent(p) == os.getpid() and _is_worker(p.parent)]
+        if not mine:
+            return
+        time.sleep(0.1)
+    pytest.fail(f"workers are left: {mine}")
+
+
+def _parent(stat: Path) -> int:
+    try:
+        return int(stat.read_text().rpartition(")")[2].split()[1])
+    except (OSError, ValueError, IndexError):
+        return -1
+
+
+def _is_worker(folder: Path) -> bool:
+    try:
+        return b"_accelerator_worker" in (folder / "cmdline").read_bytes()
+    except OSError:
+        return False
+
+
+def test_a_model_that_no_accelerator_takes_is_told() -> None:
+    b = Builder()
+    x = b.input("x", (4,))
+    found = b.op("WHERE", b.op("GREATER", x, np.zeros(4, np.float32)), outputs=[((4, 1), "int64")])
+    with pytest.raises(MeasureError, match="no accelerator runs .*Interpreter"):
+        accelerators(b.build({"y": found}), only=[], **QUICK)
+
+
+def test_a_kernel_that_no_other_process_has_is_told() -> None:
+    b = Builder()
+    model = b.build({"y": b.op("CUSTOM", b.input("x", (3,)), custom_code="Here", outputs=[((3,), "float32")])})
+    custom_op("Here", np.negative)
+    try:
+        with pytest.raises(MeasureError, match="'Here' .* in this program only"):
+            accelerators(model, **QUICK)
+    finally:
+        forget_custom_op("Here")
+
+
+def test_data_is_a_dataset_of_the_models_inputs(model: Model) -> None:
+    wrong = Dataset.from_arrays(np.zeros((4, 3, 3, 4), np.float32))
+    with pytest.raises(LitesmithError):
+        accelerators(model, only=[], data=wrong, **QUICK)
