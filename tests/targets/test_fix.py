@@ -1,0 +1,180 @@
+# SPDX-License-Identifier: Apache-2.0
+"""Safe rewrites: they help the target, and LiteRT gives the same outputs before and after."""
+
+from __future__ import annotations
+
+from dataclasses import replace
+from pathlib import Path
+
+import numpy as np
+import pytest
+
+from litesmith.model import Builder, Model, Operator, Quantization, Record, Subgraph, Tensor, constant
+from litesmith.runtime import Session
+from litesmith.targets import _fix, compat, fix
+from litesmith.targets._equal import difference
+from litesmith.targets._substitutes import SUBSTITUTIONS
+
+REAL = {
+    "mlperf_tiny/kws_dscnn_int8": ("edgetpu", ("a fixed batch",)),
+    "corpus/597a384c_vww_96_int8": ("edgetpu", ("a fixed batch",)),
+    "corpus/861f3de4_model_ToyCar_quant_fullint": ("edgetpu", ("a fixed batch", "integer inputs and outputs")),
+    "corpus/01613be3_mbnet128_0.25_q": ("edgetpu", ("a fixed batch", "shapes as constants")),
+    "corpus/261e2d25_mbnet96_0.25_f": ("gpu", ("a fixed batch", "shapes as constants")),
+    "vision/mobilenet_v1_0.25_224_float": ("gpu", ("SQUEEZE as RESHAPE",)),
+}
+
+
+@pytest.mark.parametrize("name", REAL)
+def test_real_files_map_after_the_rewrites(name: str, assets: Path) -> None:
+    target, applied = REAL[name]
+    path = assets / f"{name}.tflite"
+
+    fixed = fix(path, target=target)
+
+    assert not compat(path, target=target).maps
+    assert fixed.found.applied == applied
+    assert fixed.found.refused == ()
+    assert fixed.found.maps, fixed.found.problems
+    fixed.model.verify()
+    assert difference(Model.load(path), Model.from_bytes(fixed.model.to_bytes())) <= 1e-4
+
+
+def test_integer_inputs_are_the_ones_the_model_made_itself(assets: Path) -> None:
+    path = assets / "corpus" / "861f3de4_model_ToyCar_quant_fullint.tflite"
+    fixed = fix(path, target="edgetpu").model
+    graph = fixed.main
+    (took,), (gives,) = graph.inputs, graph.outputs
+
+    assert (graph.tensors[took].dtype, graph.tensors[gives].dtype) == ("int8", "int8")
+    assert {op.kind for op in graph.operators} == {"FULLY_CONNECTED"}
+    scale = graph.tensors[took].quantization
+    assert scale is not None
+    x = np.random.default_rng(0).integers(-128, 128, (1, 640)).astype(np.int8)
+    real = ((x.astype(np.float32) - scale.zero_point[0]) * scale.scale[0]).astype(np.float32)
+    with Session(path) as old, Session(fixed) as new:
+        expected = next(iter(old.run({next(iter(old.inputs)): real}).values()))
+        found = next(iter(new.run({next(iter(new.inputs)): x}).values()))
+        made = graph.tensors[gives].quantization
+        assert made is not None
+        np.testing.assert_allclose(
+            (found - float(made.zero_point[0])) * made.scale[0], expected, atol=made.scale[0] / 100
+        )
+
+
+def test_integers_at_the_border_stay_what_they_are(assets: Path) -> None:
+    fixed = fix(assets / "corpus" / "2335faf0_keyword_scrambled.tflite", target="edgetpu")
+
+    assert fixed.model.main.tensors[fixed.model.main.inputs[0]].dtype == "int16"
+    assert (fixed.found.applied, fixed.found.refused) == ((), ())
+
+
+def single(kind: str, shape: tuple[int, ...] = (1, 4, 4, 8), made: tuple[int, ...] | None = None, options: Record | None = None, more: tuple[Tensor, ...] = ()) -> Model:  # fmt: skip
+    """A float model of one operator."""
+    tensors = (Tensor("x", shape), *more, Tensor("y", made or shape))
+    op = Operator(kind, tuple(range(1 + len(more))), (1 + len(more),), options)
+    return Model((Subgraph(tensors=tensors, operators=(op,), inputs=(0,), outputs=(1 + len(more),)),))
+
+
+def _pool(kind: str) -> Model:
+    options = Record(
+        "Pool2DOptions", padding="VALID", stride_w=2, stride_h=2, filter_width=2, filter_height=2,
+        fused_activation_function="RELU6",
+    )  # fmt: skip
+    q = Quantization((0.07,), (-3,))
+    tensors = (Tensor("x", (1, 4, 4, 8), "int8", quantization=q), Tensor("y", (1, 2, 2, 8), "int8", quantization=q))
+    return Model(
+        (
+            Subgraph(
+                tensors=tensors, operators=(Operator(kind, (0,), (1,), options, version=2),), inputs=(0,), outputs=(1,)
+            ),
+        )
+    )
+
+
+def _sliced() -> Model:
+    cut = tuple(constant(n, np.array(v, np.int32)) for n, v in (("b", [0, -1, 1]), ("e", [1, 0, 4]), ("s", [1, 1, 1])))
+    options = Record("StridedSliceOptions", shrink_axis_mask=0b010, begin_mask=0b001)
+    return single("STRIDED_SLICE", (1, 4, 6), (1, 3), options, cut)
+
+
+CASES = {
+    "SQUEEZE": ("hexagon", single("SQUEEZE", (1, 1, 8), (8,), Record("SqueezeOptions", squeeze_dims=(0, 1)))),
+    "EXPAND_DIMS": ("qnn", single("EXPAND_DIMS", (4, 8), (1, 4, 8), more=(constant("a", np.array(0, np.int32)),))),
+    "SQUARE": ("nnapi", single("SQUARE")),
+    "HARD_SWISH": ("edgetpu", single("HARD_SWISH")),
+    "LEAKY_RELU": ("edgetpu", single("LEAKY_RELU", options=Record("LeakyReluOptions", alpha=0.2))),
+    "RELU6": ("mediatek", single("RELU6")),
+    "RELU_N1_TO_1": ("tflite-micro", single("RELU_N1_TO_1")),
+    "PADV2": ("edgetpu", single("PADV2", (1, 4), (1, 6), more=(constant("p", np.array([[0, 0], [1, 1]], np.int32)), constant("v", np.array(0, np.float32))))),
+    "MAX_POOL_2D": ("edgetpu", _pool("MAX_POOL_2D")),
+    "AVERAGE_POOL_2D": ("hexagon", _pool("AVERAGE_POOL_2D")),
+    "STRIDED_SLICE": ("gpu", _sliced()),
+}  # fmt: skip
+
+
+def test_every_substitution_has_a_case() -> None:
+    assert set(CASES) == {substitution.kind for substitution in SUBSTITUTIONS}
+
+
+@pytest.mark.parametrize("kind", CASES)
+def test_a_substitute_gives_the_same_outputs(kind: str) -> None:
+    target, model = CASES[kind]
+    says = next(substitution.says for substitution in SUBSTITUTIONS if substitution.kind == kind)
+
+    fixed = fix(model, target=target)
+
+    assert fixed.found.applied == (says,), fixed.found.refused
+    assert difference(model, fixed.model) <= 1e-6
+    assert not any(f"no {kind} " in problem.reason.says for problem in fixed.found.problems)
+
+
+def test_what_cannot_be_replaced_stays() -> None:
+    steep = single("LEAKY_RELU", options=Record("LeakyReluOptions", alpha=2.0))
+    filled = single("PADV2", (1, 4), (1, 6), more=(constant("p", np.array([[0, 0], [1, 1]], np.int32)), constant("v", np.array(7, np.float32))))  # fmt: skip
+
+    for model in (steep, filled):
+        fixed = fix(model, target="edgetpu")
+        assert fixed.found.applied == ()
+        assert fixed.model == model
+
+
+def test_a_rewrite_that_changes_an_output_is_left_out_and_said(monkeypatch: pytest.MonkeyPatch) -> None:
+    def wrong(model: Model) -> Model:
+        op = model.main.operators[0]
+        return model.with_main(replace(model.main, operators=(replace(op, kind="ABS", options=None),)))
+
+    model = single("SQUARE")
+    monkeypatch.setattr(_fix, "_rewrites", lambda _: iter([("a bad idea", wrong)]))
+
+    fixed = fix(model, target="nnapi")
+
+    assert fixed.model == model
+    assert fixed.found.applied == ()
+    assert "a bad idea: the outputs would change by" in fixed.found.refused[0]
+
+
+def test_an_open_length_is_not_guessed() -> None:
+    b = Builder()
+    x = b.input("x", (1, 10, 4))
+    model = b.build({"y": b.op("RELU", x)})
+    tensors = tuple(replace(t, shape_signature=(1, -1, 4)) for t in model.main.tensors)
+    model = model.with_main(replace(model.main, tensors=tensors))
+
+    fixed = fix(model, target="edgetpu")
+
+    assert "a fixed batch" not in fixed.found.applied
+
+
+def test_float_models_are_prepared_for_quantization() -> None:
+    import litesmith
+
+    b = Builder()
+    x = b.conv2d(b.input("x", (1, 8, 8, 3)), 4, kernel=3, name="c")
+    model = b.build({"y": b.op("HARD_SWISH", x)})
+
+    fixed = fix(model, target="edgetpu").model
+    data = [{"x": np.random.default_rng(i).standard_normal((1, 8, 8, 3)).astype(np.float32)} for i in range(4)]
+    small = litesmith.quantize(fixed, scheme="int8", io="int8", data=data).model
+
+    assert compat(small, target="edgetpu").maps
