@@ -1,0 +1,396 @@
+# SPDX-License-Identifier: Apache-2.0
+"""The training loop: steps, a schedule, validation, the best weights kept, and a state on disk to go on from.
+
+The order of the samples and the augmentation of a step follow from the seed and the number of the step alone. So a run
+that was killed and resumed takes the same steps as one that was not, and ends with the same weights.
+"""
+
+from __future__ import annotations
+
+import math
+import time
+from collections.abc import Callable, Iterator, Sequence
+from contextlib import contextmanager
+from dataclasses import asdict, dataclass, field
+from pathlib import Path
+from typing import Any, Protocol
+
+import numpy as np
+import torch
+from torch import Tensor, nn
+
+from litesmith.errors import OptimizeError, UsageError
+from litesmith.progress import task
+from litesmith.train import _checkpoint
+from litesmith.train._feed import Augment, Samples
+from litesmith.train._module import GraphModule
+from litesmith.train._objective import Objective
+from litesmith.train._result import Epoch
+
+OPTIMIZERS = ("adamw", "sgd")
+SCHEDULES = ("cosine", "constant", "linear")
+_USUAL_SIZE = 0.05
+"""The root mean square of weights from which on the learning rate is taken as it is given."""
+
+
+@dataclass(frozen=True)
+class LoopSettings:
+    """How long, how fast and in which order to train."""
+
+    epochs: int = 5
+    minutes: float | None = None
+    batch: int = 64
+    learning_rate: float = 3e-4
+    optimizer: str = "adamw"
+    schedule: str = "cosine"
+    warmup: float = 0.05
+    weight_decay: float = 0.0
+    clip: float = 1.0
+    scale_rate: float = 10.0  # how much faster learned scales move, relative to the learning rate
+    patience: int | None = None
+    seed: int = 0
+    augment: Augment = field(default_factory=Augment)
+    checkpoint_seconds: float = 60.0
+
+    def __post_init__(self) -> None:
+        for name, value, known in (
+            ("optimizer", self.optimizer, OPTIMIZERS),
+            ("schedule", self.schedule, SCHEDULES),
+        ):
+            if value not in known:
+                raise UsageError(f"there is no {name} {value!r}; choose one of {', '.join(known)}")
+        if self.epochs < 1 or self.batch < 1 or not self.learning_rate > 0:
+            raise UsageError(
+                f"training needs at least 1 epoch, 1 sample a step and a learning rate above 0; got {self.epochs}, "
+                f"{self.batch} and {self.learning_rate}"
+            )
+        if self.minutes is not None and not self.minutes > 0:
+            raise UsageError(f"a time of {self.minutes} minutes leaves nothing to train in")
+
+
+@dataclass(frozen=True)
+class TrainEvent:
+    """What a callback sees at the end of each epoch; it may look at the module, and return False to stop."""
+
+    epoch: int
+    epochs: int
+    loss: float
+    score: float
+    seconds: float
+    module: GraphModule
+
+
+Callback = Callable[[TrainEvent], bool | None]
+
+
+class Hook(Protocol):
+    """Something that changes with the progress of a training, such as masks; ``stage`` says how far it is."""
+
+    stage: int
+
+    def update(self, progress: float) -> None:
+        """Prepare the next step; ``progress`` runs from 0 to 1."""
+
+    def is_done(self, progress: float) -> bool:
+        """Say whether what the hook leads to is reached, so that the weights of now may be kept."""
+
+    def sparsity(self) -> float:
+        """Return the share of zeros."""
+
+
+@dataclass
+class Outcome:
+    """How the loop ended."""
+
+    curve: list[Epoch]
+    best_epoch: int
+    best_score: float
+    stopped: str
+    seconds: float
+
+
+class Loop:
+    """One training of one module."""
+
+    def __init__(
+        self,
+        module: GraphModule,
+        teacher: GraphModule | None,
+        objective: Objective,
+        training: Samples,
+        validation: Samples,
+        settings: LoopSettings,
+        *,
+        hooks: Sequence[Hook] = (),
+        callback: Callback | None = None,
+        checkpoint: Path | None = None,
+        identity: str = "",
+        title: str = "Training",
+        block: int = 128,
+    ) -> None:
+        self.module, self.teacher, self.objective, self.settings = module, teacher, objective, settings
+        self.training, self.validation = training, validation
+        self.hooks, self.callback, self.checkpoint = list(hooks), callback, checkpoint
+        self.title, self.block = title, block
+        self.identity = f"{identity}/{sorted(asdict(settings).items())!r}"
+        self.steps_per_epoch = math.ceil(len(training) / settings.batch)
+        self.optimizer, self._rates = _optimizer(module, settings)
+        self._answers: dict[str, dict[int, Tensor]] = {}
+        self._frozen_teacher = not settings.augment
+        self.step = 0
+        self.seconds = 0.0
+        self.curve: list[Epoch] = []
+        self.best: tuple[int, float, dict[str, Any]] = (0, -math.inf, {})
+        self.loss_sum = 0.0
+        self.unready = 0  # epochs whose weights could not be kept, as a schedule was not at its end
+
+    # ---------------------------------------------------------------- the run
+
+    def run(self) -> Outcome:
+        """Train to the end of the budget, and leave the best weights in the module."""
+        torch.manual_seed(self.settings.seed)
+        self._resume()
+        stopped = self._stopped() or "epochs"
+        began, last_saved = time.monotonic() - self.seconds, time.monotonic()
+        while not self._stopped():
+            epoch = self.step // self.steps_per_epoch
+            with task(self._title(epoch), total=self.steps_per_epoch) as advance:
+                advance(self.step % self.steps_per_epoch)
+                for _ in range(self.step % self.steps_per_epoch, self.steps_per_epoch):
+                    self._step(epoch)
+                    advance(1)
+                    self.seconds = time.monotonic() - began
+                    if time.monotonic() - last_saved > self.settings.checkpoint_seconds:
+                        self._save()
+                        last_saved = time.monotonic()
+                    if self._is_out_of_time():
+                        break
+            self._finish_epoch(epoch)
+            self.seconds = time.monotonic() - began
+            wants_more = self.callback is None or self.callback(self._event()) is not False
+            stopped = self._stopped() or ("" if wants_more else "callback")
+            self._save()
+            last_saved = time.monotonic()
+            if stopped:
+                break
+        if self.best[2]:
+            self.module.load_state_dict(self.best[2])
+        self.module.eval()
+        return Outcome(self.curve, self.best[0], self.best[1], stopped or "epochs", self.seconds)
+
+    def _stopped(self) -> str:
+        settings = self.settings
+        if self._is_out_of_time():
+            return "time"
+        if settings.minutes is None and len(self.curve) >= settings.epochs:
+            return "epochs"
+        return "patience" if settings.patience is not None and self._idle_epochs() >= settings.patience else ""
+
+    def _idle_epochs(self) -> int:
+        """Return for how many epochs the score has not risen; those before all hooks are done do not count."""
+        scores = [point.score for point in self.curve[self.unready :]]
+        return len(scores) - 1 - scores.index(max(scores)) if scores else 0
+
+    def _is_out_of_time(self) -> bool:
+        return self.settings.minutes is not None and self.seconds >= 60 * self.settings.minutes
+
+    def _progress(self) -> float:
+        if self.settings.minutes is not None:
+            return min(self.seconds / (60 * self.settings.minutes), 1.0)
+        return min(self.step / (self.steps_per_epoch * self.settings.epochs), 1.0)
+
+    def _step(self, epoch: int) -> None:
+        progress = self._progress()
+        for hook in self.hooks:
+            hook.update(progress)
+        for group, rate in zip(self.optimizer.param_groups, self._rates, strict=True):
+            group["lr"] = rate * self._rate(progress)
+        self.module.train()
+        within = self.step % self.steps_per_epoch
+        order = np.random.default_rng((self.settings.seed, epoch)).permutation(len(self.training))
+        positions = order[within * self.settings.batch : (within + 1) * self.settings.batch]
+        inputs = self.training.inputs(positions)
+        if self.settings.augment:
+            generator = torch.Generator().manual_seed(self.settings.seed * 1_000_003 + self.step)
+            inputs = self.settings.augment(inputs, generator)
+        labels = None if self.training.labels is None else self.training.labels[torch.from_numpy(positions)]
+        teacher = self._taught(inputs, "training", positions, self.training)
+        student = self.module.run(self.module.feed(inputs), self.objective.kept())
+        loss = self.objective.loss(student, teacher, labels if self.objective.labelled else None)
+        if not torch.isfinite(loss):
+            raise OptimizeError(
+                f"the loss is {float(loss)} at step {self.step}; lower the learning rate of {self.settings.learning_rate:g}"
+            )
+        self.optimizer.zero_grad(set_to_none=True)
+        loss.backward()  # type: ignore[no-untyped-call]
+        if self.settings.clip:
+            nn.utils.clip_grad_norm_(list(self.module.weights.parameters()), self.settings.clip)
+        self.optimizer.step()
+        self.loss_sum += float(loss.detach())
+        self.step += 1
+
+    def _rate(self, progress: float) -> float:
+        settings = self.settings
+        if progress < settings.warmup:
+            return max(progress / settings.warmup, 0.05)
+        along = (progress - settings.warmup) / (1 - settings.warmup)
+        if settings.schedule == "cosine":
+            return 0.5 * (1 + math.cos(math.pi * along)) * 0.99 + 0.01
+        return 1.0 if settings.schedule == "constant" else 1.0 - 0.99 * along
+
+    # ---------------------------------------------------------------- the teacher
+
+    def _taught(self, inputs: Any, part: str, positions: Any, samples: Samples) -> dict[int, Tensor] | None:
+        """Return the teacher's answers; for samples that never vary they are computed once."""
+        if self.teacher is None:
+            return None
+        kept = self.objective.kept(teacher=True)
+        if part == "training" and not self._frozen_teacher:
+            with torch.no_grad():
+                return self.teacher.run(self.teacher.feed(inputs), kept)
+        if part not in self._answers:
+            self._answers[part] = self._all_answers(samples, kept)
+        places = torch.from_numpy(np.asarray(positions, np.int64))
+        return {t: values[places] for t, values in self._answers[part].items()}
+
+    @torch.no_grad()
+    def _all_answers(self, samples: Samples, kept: Sequence[int]) -> dict[int, Tensor]:
+        assert self.teacher is not None
+        collected: dict[int, list[Tensor]] = {t: [] for t in kept}
+        with task("Asking the float model", total=len(samples)) as advance:
+            for positions in _blocks(len(samples), self.block):
+                values = self.teacher.run(self.teacher.feed(samples.inputs(positions)), kept)
+                for t in kept:
+                    collected[t].append(values[t])
+                advance(len(positions))
+        return {t: torch.cat(parts) for t, parts in collected.items()}
+
+    # ---------------------------------------------------------------- the score
+
+    @torch.no_grad()
+    def score(self) -> float:
+        """Return the mean score of the validation samples in PyTorch."""
+        self.module.eval()
+        points = []
+        for positions in _blocks(len(self.validation), self.block):
+            inputs = self.validation.inputs(positions)
+            labels = self.validation.labels
+            labels = labels[torch.from_numpy(positions)] if labels is not None and self.objective.labelled else None
+            teacher = self._taught(inputs, "validation", positions, self.validation)
+            student = self.module.run(self.module.feed(inputs), self.objective.kept())
+            points.append(self.objective.points(student, teacher, labels))
+        return float(torch.cat(points).mean())
+
+    def _finish_epoch(self, epoch: int) -> None:
+        steps = self.step - epoch * self.steps_per_epoch
+        progress = self._progress()
+        for hook in self.hooks:
+            hook.update(progress)
+        score = self.score()
+        rate = self.settings.learning_rate * self._rate(progress)
+        sparsity = max((hook.sparsity() for hook in self.hooks), default=0.0)
+        loss = self.loss_sum / max(steps, 1)
+        self.curve.append(Epoch(epoch + 1, loss, score, self.seconds, rate, sparsity))
+        self.loss_sum = 0.0
+        ready = all(hook.is_done(progress) for hook in self.hooks)
+        self.unready += not ready
+        if ready and score >= self.best[1]:
+            state = {name: value.clone() for name, value in self.module.state_dict().items()}
+            self.best = (epoch + 1, score, state)
+
+    def _event(self) -> TrainEvent:
+        last = self.curve[-1]
+        return TrainEvent(last.epoch, self.settings.epochs, last.loss, last.score, self.seconds, self.module)
+
+    def _title(self, epoch: int) -> str:
+        total = "" if self.settings.minutes is not None else f"/{self.settings.epochs}"
+        text = f"{self.title} {epoch + 1}{total}"
+        if self.curve:
+            last = self.curve[-1]
+            text += f" · loss {last.loss:.3g} · {self.objective.metric} {last.score:.4g}"
+            text += f" · {self._left_text()}"
+        return text
+
+    def _left_text(self) -> str:
+        if self.settings.minutes is not None:
+            left = 60 * self.settings.minutes - self.seconds
+        else:
+            left = self.seconds / max(len(self.curve), 1) * (self.settings.epochs - len(self.curve))
+        return f"{max(left, 0) / 60:.1f} min left in all"
+
+    # ---------------------------------------------------------------- the state on disk
+
+    def _save(self) -> None:
+        if self.checkpoint is None:
+            return
+        state = {
+            "identity": self.identity,
+            "module": self.module.state_dict(),
+            "optimizer": self.optimizer.state_dict(),
+            "step": self.step,
+            "seconds": self.seconds,
+            "loss_sum": self.loss_sum,
+            "unready": self.unready,
+            "curve": [asdict(point) for point in self.curve],
+            "best": list(self.best),
+            "stages": [hook.stage for hook in self.hooks],
+        }
+        _checkpoint.save(self.checkpoint, state)
+
+    def _resume(self) -> None:
+        state = None if self.checkpoint is None else _checkpoint.load(self.checkpoint, self.identity)
+        if state is None:
+            return
+        self.module.load_state_dict(state["module"])
+        self.optimizer.load_state_dict(state["optimizer"])
+        self.step, self.seconds, self.loss_sum = state["step"], state["seconds"], state["loss_sum"]
+        self.unready = state["unready"]
+        self.curve = [Epoch(**point) for point in state["curve"]]
+        self.best = tuple(state["best"])
+        for hook, stage in zip(self.hooks, state["stages"], strict=True):
+            hook.stage = stage
+
+
+def _blocks(count: int, size: int) -> Iterator[np.ndarray[Any, Any]]:
+    for start in range(0, count, size):
+        yield np.arange(start, min(start + size, count))
+
+
+def _optimizer(module: GraphModule, settings: LoopSettings) -> tuple[torch.optim.Optimizer, list[float]]:
+    """Return the optimizer and the learning rate of each of its groups.
+
+    AdamW moves every parameter by about the learning rate, however small it is; with normalization folded, layers differ
+    in size by orders of magnitude. So the rate of small tensors follows their size, as in Adafactor (arXiv:1804.04235).
+    """
+    rate = settings.learning_rate
+    groups: list[dict[str, Any]] = []
+    rates: list[float] = []
+    for name, parameter in module.named_parameters():
+        if not parameter.requires_grad:
+            continue
+        is_scale = name.endswith("log_scale")
+        groups.append({"params": [parameter], "weight_decay": 0.0 if is_scale else settings.weight_decay})
+        if settings.optimizer == "sgd":
+            rates.append(rate / settings.scale_rate if is_scale else rate)
+        else:
+            rates.append(rate * (settings.scale_rate if is_scale else _relative_size(parameter)))
+    if settings.optimizer == "sgd":
+        return torch.optim.SGD(groups, lr=rate, momentum=0.9, nesterov=True), rates
+    return torch.optim.AdamW(groups, lr=rate), rates
+
+
+def _relative_size(parameter: Tensor) -> float:
+    """Return the root mean square of a tensor over that of usual weights, 1 at the most."""
+    size = float(parameter.detach().square().mean().sqrt())
+    return min(max(size / _USUAL_SIZE, 0.01), 1.0)
+
+
+@contextmanager
+def threads(count: int | None) -> Iterator[None]:
+    """Let PyTorch compute in so many threads inside the block."""
+    before = torch.get_num_threads()
+    torch.set_num_threads(count or before)
+    try:
+        yield
+    finally:
+        torch.set_num_threads(before)

@@ -1,0 +1,286 @@
+# SPDX-License-Identifier: Apache-2.0
+"""Training does what it says: it recovers accuracy, keeps zeros and clusters, resumes, and repeats itself."""
+
+from __future__ import annotations
+
+import os
+import signal
+import subprocess
+import sys
+import time
+from collections.abc import Callable
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import pytest
+from tests.train.conftest import pattern_images, small_net
+
+import litesmith
+from litesmith.data import Dataset
+from litesmith.errors import DataError, MissingExtraError, UsageError
+from litesmith.model import Builder, Model
+from litesmith.train import TrainEvent, TrainResult, train
+
+Accuracy = Callable[[Model], float]
+FAST: dict[str, Any] = {"epochs": 3, "batch": 32, "learning_rate": 1e-3}
+
+
+def weights(model: Model) -> dict[str, np.ndarray[Any, Any]]:
+    """Return the weights of the layers, by name."""
+    found = {}
+    for op in model.main.operators:
+        if op.kind in ("CONV_2D", "DEPTHWISE_CONV_2D", "FULLY_CONNECTED"):
+            tensor = model.main.tensors[op.inputs[1]]
+            found[tensor.name] = tensor.array()
+    return found
+
+
+def test_labels_alone_teach_a_random_net(learned: Model, accuracy: Accuracy) -> None:
+    assert accuracy(small_net()) < 0.5
+    assert accuracy(learned) > 0.9
+
+
+def test_int8_in_training_keeps_the_accuracy(
+    learned: Model, data: Dataset, held_out: Dataset, accuracy: Accuracy
+) -> None:
+    trained = train(learned, data, qat="int8", validation=held_out, **FAST)
+
+    assert any(t.dtype == "int8" for t in trained.model.main.tensors)
+    assert accuracy(trained.model) >= accuracy(learned) - 0.01
+    assert abs(trained.result.simulated - trained.result.written) <= 0.002
+    assert trained.coverage is not None
+    assert len(trained.coverage.quantized) > 5
+    assert trained.model.signatures == learned.signatures or trained.model.signatures[0].key == "serving_default"
+
+
+@pytest.mark.parametrize("qat", ["int16x8", "mixed"])
+def test_other_integers_can_be_trained(qat: str, learned: Model, data: Dataset, held_out: Dataset) -> None:
+    trained = train(learned, data, qat=qat, validation=held_out, **{**FAST, "epochs": 1})
+
+    assert any(t.dtype == "int16" for t in trained.model.main.tensors)
+    assert abs(trained.result.simulated - trained.result.written) <= 0.002
+    assert trained.result.written >= trained.result.original - 0.01
+    assert (qat == "mixed") == any("int16x8" in note for note in trained.result.notes)
+
+
+def test_without_labels_the_float_model_teaches(learned: Model, data: Dataset, held_out: Dataset) -> None:
+    unlabelled = Dataset.from_arrays(pattern_images(300, seed=3)[0])
+    trained = train(learned, unlabelled, qat="int8", **FAST)
+
+    assert trained.result.metric == "agreement"
+    assert trained.result.original == 1.0
+    assert trained.result.written > 0.9
+
+
+@pytest.mark.parametrize("pruning", ["second-order", "gradual"])
+def test_zeros_stay_zeros_and_int8_keeps_them(pruning: str, learned: Model, data: Dataset, accuracy: Accuracy) -> None:
+    trained = train(learned, data, prune="0.5@4x1", pruning=pruning, qat="int8", **{**FAST, "epochs": 6})
+    sparse = {name: (values == 0).mean() for name, values in weights(trained.model).items()}
+
+    assert accuracy(trained.model) > 0.85
+    assert trained.result.curve[-1].sparsity >= 0.5
+    last = next(v for n, v in weights(trained.model).items() if n.startswith("last"))
+    blocks = (last.reshape(4, 4, -1) != 0).any(axis=1)
+    assert (last.reshape(4, 4, -1) != 0).sum() <= 4 * blocks.sum() < 0.75 * last.size
+    assert sparse["last/weight"] > 0.3
+    assert "prune(0.5, 4x1) → int8" in trained.result.recipe
+
+
+def test_a_sparse_file_holds_fewer_bytes(learned: Model, data: Dataset) -> None:
+    options = {"prune": "0.9", "epochs": 1, "batch": 64}
+    dense, sparse = (
+        len(train(learned, data, store=store, **options).model.to_bytes()) for store in ("dense", "sparse")
+    )
+
+    assert sparse < dense
+
+
+@pytest.mark.parametrize("extra", [{}, {"qat": "int8"}, {"qat": "int8", "prune": "0.5"}], ids=["float", "int8", "both"])
+def test_clusters_stay_clusters(extra: dict[str, str], learned: Model, data: Dataset, accuracy: Accuracy) -> None:
+    trained = train(learned, data, cluster=8, **extra, **{**FAST, "epochs": 4})
+    first_and_last = ("stem/weight", "head/weight")
+    big = {n: v for n, v in weights(trained.model).items() if n not in first_and_last and v.size > 32}
+
+    assert big
+    assert all(len(np.unique(values)) <= 8 for values in big.values())
+    assert accuracy(trained.model) > 0.85
+    if "prune" in extra:
+        pruned = [v for v in big.values() if (v == 0).any()]
+        assert len(pruned) >= 2
+        assert sum((v == 0).sum() for v in pruned) >= 0.45 * sum(v.size for v in pruned)
+
+
+def test_fewer_channels_recover(learned: Model, data: Dataset, accuracy: Accuracy) -> None:
+    trained = train(learned, data, channels=0.6, **{**FAST, "epochs": 8, "learning_rate": 5e-3})
+
+    assert trained.model.cost().macs <= 0.6 * learned.cost().macs
+    assert trained.result.written >= trained.result.start - 0.03
+    assert accuracy(trained.model) > 0.8
+
+
+def test_equal_seeds_give_equal_files(learned: Model, data: Dataset) -> None:
+    options = {"qat": "int8", "augment": "flip shift=1 noise=0.1", **FAST, "epochs": 1}
+    first, second, other = (train(learned, data, seed=seed, **options).model for seed in (0, 0, 1))
+
+    assert first.to_bytes() == second.to_bytes()
+    assert first.to_bytes() != other.to_bytes()
+
+
+SCRIPT = """
+import sys
+import torch
+torch.set_num_threads(1)
+sys.path.insert(0, {root!r})
+from litesmith.data import Dataset
+from litesmith.model import Model
+from litesmith.train import train
+from tests.train.conftest import pattern_images
+def tell(event):
+    print(event.epoch, flush=True)
+train(Model.load({model!r}), Dataset.from_arrays(*pattern_images(400)), checkpoint={state!r}, callback=tell, {options})
+"""
+
+
+def test_a_killed_run_goes_on_as_if_nothing_had_been(learned: Model, data: Dataset, tmp_path: Path) -> None:
+    options: dict[str, Any] = {
+        "qat": "int8", "prune": "0.5", "pruning": "gradual", "augment": "flip", "epochs": 4, "batch": 32,
+    }  # fmt: skip
+    model, state = tmp_path / "model.tflite", tmp_path / "state"
+    learned.save(model)
+    root = str(Path(litesmith.__file__).parents[2])
+    script = SCRIPT.format(
+        root=root, model=str(model), state=str(state), options=", ".join(f"{k}={v!r}" for k, v in options.items())
+    )
+    environment = {**os.environ, "OMP_NUM_THREADS": "1"}
+    with subprocess.Popen(
+        [sys.executable, "-c", script], stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True, env=environment
+    ) as run:
+        assert run.stdout is not None
+        assert run.stderr is not None
+        for _ in range(2):
+            assert run.stdout.readline(), run.stderr.read()
+        time.sleep(0.1)
+        run.send_signal(signal.SIGKILL)
+    seen: list[int] = []
+    assert state.exists()
+    resumed = train(Model.load(model), data, checkpoint=state, callback=lambda e: seen.append(e.epoch), **options)
+    straight = train(Model.load(model), data, **options)
+
+    assert seen[0] > 1, "it began anew"
+    assert resumed.model.to_bytes() == straight.model.to_bytes()
+    assert [e.score for e in resumed.result.curve] == [e.score for e in straight.result.curve]
+    with pytest.raises(UsageError, match="belongs to another training"):
+        train(learned, data, checkpoint=state, **{**options, "seed": 5})
+
+
+def test_a_damaged_checkpoint_is_refused(learned: Model, data: Dataset, tmp_path: Path) -> None:
+    (tmp_path / "state").write_bytes(b"half of it")
+
+    with pytest.raises(UsageError, match="cannot be read"):
+        train(learned, data, checkpoint=tmp_path / "state", **FAST)
+
+
+def test_a_callback_sees_each_epoch_and_may_stop(learned: Model, data: Dataset) -> None:
+    events: list[TrainEvent] = []
+
+    def look(event: TrainEvent) -> bool:
+        events.append(event)
+        return event.epoch < 2
+
+    result = train(learned, data, qat="int8", callback=look, **{**FAST, "epochs": 9}).result
+
+    assert [event.epoch for event in events] == [1, 2]
+    assert result.stopped == "callback"
+    assert events[0].module.weights
+
+
+def test_patience_and_time_end_a_training(learned: Model, data: Dataset) -> None:
+    idle = train(learned, data, patience=2, **{**FAST, "epochs": 50, "learning_rate": 1e-9})
+    timed = train(learned, data, minutes=0.02, batch=32)
+
+    assert idle.result.stopped == "patience"
+    assert len(idle.result.curve) == 3
+    assert timed.result.stopped == "time"
+    assert timed.result.seconds < 20
+
+
+def test_a_model_that_ends_with_a_softmax_is_taught_by_its_scores(data: Dataset) -> None:
+    trained = train(small_net(softmax=True), data, label_weight=1.0, epochs=4, learning_rate=1e-2, batch=32)
+
+    assert trained.result.curve[-1].loss < 1.2
+    assert trained.model.main.operators[-1].kind == "SOFTMAX"
+
+
+def test_a_regression_is_taught_by_its_values() -> None:
+    b = Builder("autoencoder", seed=1)
+    x = b.fully_connected(b.input("x", (1, 16)), 8, activation="RELU")
+    model = b.build(
+        {"y": b.op("RESHAPE", b.fully_connected(x, 16), np.array([1, 4, 4], np.int32), new_shape=[1, 4, 4])}
+    )
+    rows = np.random.default_rng(0).normal(size=(200, 16)).astype(np.float32)
+    trained = train(model, Dataset.from_arrays(rows), qat="int8", head="same", epochs=3)
+
+    assert trained.result.metric == "closeness"
+    assert trained.result.written == pytest.approx(trained.result.simulated, abs=1e-3)
+    assert trained.result.written > -0.01
+
+
+def test_results_become_json_and_plots(learned: Model, data: Dataset) -> None:
+    result = train(learned, data, **{**FAST, "epochs": 1}).result
+
+    assert TrainResult.from_json(result.to_json()) == result
+    assert len(result.plot().data) == 2
+
+
+@pytest.mark.parametrize(
+    ("options", "message"),
+    [
+        ({"qat": "int7"}, "choose one of int8, int16x8, mixed"),
+        ({"prune": "1.5"}, "is no sparsity"),
+        ({"prune": "0.5@8x8"}, "there is no pattern"),
+        ({"pruning": "random"}, "choose one of second-order, gradual"),
+        ({"channels": 2.0}, "share of the work to keep"),
+        ({"cluster": 1}, "give 3 to 256"),
+        ({"optimizer": "adam"}, "choose one of adamw, sgd"),
+        ({"schedule": "steps"}, "choose one of cosine"),
+        ({"epochs": 0}, "at least 1 epoch"),
+        ({"augment": "rotate"}, "none of flip, shift=PIXELS"),
+        ({"label_weight": 2.0}, "share from 0 to 1"),
+        ({"rules": ["float:ADD"]}, "give qat as well"),
+        ({"minutes": 0.0}, "leaves nothing to train in"),
+        ({"store": "zip"}, "cannot be stored"),
+    ],
+)
+def test_options_that_make_no_sense_are_refused(
+    options: dict[str, Any], message: str, learned: Model, data: Dataset
+) -> None:
+    with pytest.raises(UsageError, match=message):
+        train(learned, data, **options)
+
+
+def test_data_that_cannot_be_trained_on_is_refused(learned: Model, data: Dataset) -> None:
+    images, labels = pattern_images(40)
+    with pytest.raises(DataError, match="too few to train on"):
+        train(learned, Dataset.from_arrays(images[:5], labels[:5]))
+    with pytest.raises(DataError, match="the model has 4 classes"):
+        train(learned, Dataset.from_arrays(images, labels + 1))
+
+
+def test_without_torch_it_says_what_to_install(monkeypatch: pytest.MonkeyPatch, learned: Model, data: Dataset) -> None:
+    import importlib.util
+
+    found = importlib.util.find_spec
+    monkeypatch.setattr(
+        importlib.util, "find_spec", lambda name, *rest: None if name == "torch" else found(name, *rest)
+    )
+    with pytest.raises(MissingExtraError, match=r"litesmith\[train\]"):
+        train(learned, data)
+    with pytest.raises(MissingExtraError, match=r"litesmith\[train\]"):
+        _ = litesmith.train.to_torch
+
+
+def test_the_folder_is_also_the_verb(learned: Model, data: Dataset) -> None:
+    code = "import sys, litesmith.train; assert 'torch' not in sys.modules; assert callable(litesmith.train)"
+    subprocess.run([sys.executable, "-c", code], check=True)
+    assert litesmith.train(learned, data, epochs=1).result.recipe == "float"
