@@ -9,6 +9,7 @@ VENV := .venv
 BIN := $(VENV)/bin
 PIP := $(BIN)/pip --disable-pip-version-check
 JOBS ?= 2
+NATIVE := CMakeLists.txt $(shell find native/src native/CMakeLists.txt -type f)
 
 .PHONY: demo test check bench lines clean
 
@@ -34,7 +35,7 @@ clean:
 	rm -rf $(VENV) build
 
 # A stamp each: the second run of a command does no set-up again.
-$(VENV)/base: pyproject.toml constraints.txt
+$(VENV)/base: pyproject.toml constraints.txt $(NATIVE)
 	test -x $(BIN)/python || $(PYTHON) -m venv $(VENV)
 	$(PIP) install --quiet --constraint constraints.txt --editable .
 	touch $@

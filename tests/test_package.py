@@ -15,8 +15,8 @@ import litesmith
 
 SOURCE = Path(litesmith.__file__).parent
 ORDER = (
-    "model", "zoo", "data", "runtime", "measure", "accuracy", "optimize", "train", "tune", "devices", "report",
-    "samples", "cli",
+    "model", "zoo", "data", "runtime", "measure", "accuracy", "optimize", "targets", "train", "devices", "tune",
+    "report", "samples", "cli",
 )  # fmt: skip
 """A folder imports only what stands to its left."""
 

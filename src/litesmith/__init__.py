@@ -13,17 +13,19 @@ from typing import TYPE_CHECKING, Any
 __version__ = "0.1.0"
 
 if TYPE_CHECKING:
-    from litesmith import samples, zoo
+    from litesmith import devices, report, samples, train, tune, zoo
     from litesmith.accuracy import diagnose, evaluate
     from litesmith.data import Dataset
     from litesmith.errors import LitesmithError
     from litesmith.measure import (
+        accelerators,
         app,
         audit_copies,
         bench,
         compare,
         copies,
         doctor,
+        optimize_op,
         profile,
         span,
         threads,
@@ -31,31 +33,49 @@ if TYPE_CHECKING:
         tracing,
     )
     from litesmith.model import Model
-    from litesmith.optimize import Recipe, calibrate, dequantize, quantize
+    from litesmith.optimize import Recipe, calibrate, channels, cluster, dequantize, prune, quantize
     from litesmith.result import Result
-    from litesmith.runtime import Session, inspect, run
+    from litesmith.runtime import Session, custom_op, delegate_path, inspect, replace_op, run
     from litesmith.samples._demo import demo
+    from litesmith.targets import compat
+    from litesmith.train import retrain
+    from litesmith.tune import advise, choose, gate
 
 _HOMES = {
+    "accelerators": "litesmith.measure",
+    "advise": "litesmith.tune",
     "app": "litesmith.measure",
     "audit_copies": "litesmith.measure",
     "bench": "litesmith.measure",
     "calibrate": "litesmith.optimize",
+    "channels": "litesmith.optimize",
+    "choose": "litesmith.tune",
+    "cluster": "litesmith.optimize",
     "compare": "litesmith.measure",
+    "compat": "litesmith.targets",
     "copies": "litesmith.measure",
+    "custom_op": "litesmith.runtime",
     "Dataset": "litesmith.data",
+    "delegate_path": "litesmith.runtime",
     "demo": "litesmith.samples._demo",
     "dequantize": "litesmith.optimize",
+    "devices": "",
     "diagnose": "litesmith.accuracy",
     "doctor": "litesmith.measure",
     "evaluate": "litesmith.accuracy",
+    "gate": "litesmith.tune",
     "inspect": "litesmith.runtime",
     "LitesmithError": "litesmith.errors",
     "Model": "litesmith.model",
+    "optimize_op": "litesmith.measure",
     "profile": "litesmith.measure",
+    "prune": "litesmith.optimize",
     "quantize": "litesmith.optimize",
     "Recipe": "litesmith.optimize",
+    "replace_op": "litesmith.runtime",
+    "report": "",
     "Result": "litesmith.result",
+    "retrain": "litesmith.train",
     "run": "litesmith.runtime",
     "samples": "",
     "Session": "litesmith.runtime",
@@ -63,6 +83,8 @@ _HOMES = {
     "threads": "litesmith.measure",
     "trace": "litesmith.measure",
     "tracing": "litesmith.measure",
+    "train": "",
+    "tune": "",
     "zoo": "",
 }
 
@@ -73,26 +95,43 @@ __all__ = [
     "Recipe",
     "Result",
     "Session",
+    "accelerators",
+    "advise",
     "app",
     "audit_copies",
     "bench",
     "calibrate",
+    "channels",
+    "choose",
+    "cluster",
     "compare",
+    "compat",
     "copies",
+    "custom_op",
+    "delegate_path",
     "demo",
     "dequantize",
+    "devices",
     "diagnose",
     "doctor",
     "evaluate",
+    "gate",
     "inspect",
+    "optimize_op",
     "profile",
+    "prune",
     "quantize",
+    "replace_op",
+    "report",
+    "retrain",
     "run",
     "samples",
     "span",
     "threads",
     "trace",
     "tracing",
+    "train",
+    "tune",
     "zoo",
 ]
 

@@ -157,9 +157,9 @@ def test_app_ends_with_the_code_of_the_program_and_keeps_what_it_saw(
 @pytest.mark.parametrize(
     ("verb", "module", "function", "call"),
     [
-        ("bench", _timing, "_round", 3),
-        ("threads", _timing, "_round", 5),
-        ("copies", _timing, "_round", 15),
+        ("bench", _timing, "time_for", 3),
+        ("threads", _timing, "time_for", 5),
+        ("copies", _timing, "time_for", 15),
         ("profile", _recording, "_record_some", 3),
         ("trace", _recording, "_record_some", 3),
     ],

@@ -67,11 +67,21 @@ def test_a_quantized_file_is_refused_or_made_float_first(litesmith: Command, tin
 
 def test_the_demo_tells_the_story_and_leaves_a_page(litesmith: Command, tmp_path: Path) -> None:
     done = litesmith("demo", "--seconds", 0.2)
-    result = Demo.from_json(tmp_path / "litesmith-demo" / "demo.json")
+    folder = tmp_path / "litesmith-demo"
+    result = Demo.from_json(folder / "demo.json")
 
     assert done.returncode == 0, done.stderr
-    assert str((tmp_path / "litesmith-demo" / "index.html").resolve()) in done.stdout.replace("\n", "")
-    int8 = result.candidates[0]
-    assert int8.evaluation.drop is not None
-    assert int8.evaluation.drop.drop < 0.005  # half a point
-    assert "times smaller" in (tmp_path / "litesmith-demo" / "index.html").read_text()
+    assert str((folder / "index.html").resolve()) in done.stdout.replace("\n", "")
+    assert "★" in done.stdout
+    assert result.reproduced
+    winner = result.tuned.winner
+    assert winner is not None
+    assert winner.held_out is not None
+    assert winner.held_out.drop is None or winner.held_out.drop.drop <= 0.005  # half a point
+    careful, careless = (
+        next(t for t in result.tuned.trials if t.recipe == r) for r in ("int8", "int8(minmax, recover=)")
+    )
+    assert careful.drop is not None
+    assert careless.drop is not None
+    assert careful.drop < careless.drop
+    assert "times smaller" in (folder / "index.html").read_text()

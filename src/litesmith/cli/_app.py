@@ -10,6 +10,8 @@ from typing import Annotated
 import typer
 
 from litesmith import __version__
+from litesmith.cli._custom_op import RUNNING, with_custom_ops
+from litesmith.cli._delegate import with_delegate
 from litesmith.errors import LitesmithError, UsageError
 
 VERBS = (
@@ -20,11 +22,24 @@ VERBS = (
     "trace",
     "threads",
     "copies",
+    "accelerators",
     "app",
     "compare",
+    "compat",
     "quantize",
+    "prune",
+    "channels",
+    "cluster",
+    "train",
+    "retrain",
     "evaluate",
     "diagnose",
+    "devices",
+    "advise",
+    "tune",
+    "gate",
+    "choose",
+    "report",
     "zoo",
     "doctor",
     "demo",
@@ -57,6 +72,8 @@ def _options(
 
 for _verb in VERBS:
     importlib.import_module(f"litesmith.cli.{_verb}").register(app)
+    if _verb in RUNNING and (_command := app.registered_commands[-1].callback):
+        app.registered_commands[-1].callback = with_custom_ops(with_delegate(_command))
 
 
 def main() -> None:

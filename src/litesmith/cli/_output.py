@@ -74,6 +74,11 @@ def count_text(count: float) -> str:
     return f"{count:.2f} G"
 
 
+def plural(count: int, noun: str, many: str = "") -> str:
+    """Return a count with its noun: 1 thread, 2 threads."""
+    return f"{count} {noun}" if count == 1 else f"{count} {many or noun + 's'}"
+
+
 def shape_text(shape: Sequence[int]) -> str:
     """Return a shape as it is written by hand: 1×224×224×3, with ? for what may change."""
     return "×".join("?" if d < 0 else str(d) for d in shape) or "scalar"

@@ -9,6 +9,7 @@ from typing import Annotated
 import typer
 
 from litesmith.cli import _output as out
+from litesmith.cli._on_device import DeviceOption, DevicesOption, chosen, measure_there, write_json, write_plot
 from litesmith.measure import Bench, bench
 
 
@@ -21,7 +22,7 @@ def command(
     models: Annotated[list[Path], typer.Argument(help="One or more .tflite files.")],
     threads: Annotated[list[int] | None, typer.Option(help="Threads; give it again to compare several.")] = None,
     kernels: Annotated[
-        list[str] | None, typer.Option(help="delegate (XNNPACK), builtin, reference; again for more.")
+        list[str] | None, typer.Option(help="delegate (XNNPACK and ours), xnnpack, builtin, reference; again for more.")
     ] = None,
     runs: Annotated[int | None, typer.Option(help="Runs of each; by default as many as fit into --seconds.")] = None,
     seconds: Annotated[float, typer.Option(help="Time for each, warm-up aside.")] = 3.0,
@@ -33,6 +34,8 @@ def command(
     ] = None,
     memory: Annotated[bool, typer.Option(help="Also measure memory, each in a process of its own.")] = True,
     seed: Annotated[int, typer.Option(help="Seed of the random inputs.")] = 0,
+    device: DeviceOption = None,
+    devices: DevicesOption = None,
     plot: Annotated[Path | None, typer.Option(help="An .html to write the distributions to.")] = None,
     save: Annotated[Path | None, typer.Option(help="A .json to keep the result in, for compare.")] = None,
     json: Annotated[bool, typer.Option("--json", help="Print the result as JSON, raw samples included.")] = False,
@@ -46,16 +49,21 @@ def command(
         from litesmith.data import Dataset
 
         samples = Dataset.open(data, preprocess=preprocess)
-    result = bench(
-        *models,
-        threads=tuple(threads or (1,)),
-        kernels=tuple(kernels or ("delegate",)),
-        runs=runs,
-        seconds=seconds,
-        data=samples,
-        memory=memory,
-        seed=seed,
-    )
+    options = {
+        "threads": tuple(threads or (1,)),
+        "kernels": tuple(kernels or ("delegate",)),
+        "runs": runs,
+        "seconds": seconds,
+        "memory": memory,
+        "seed": seed,
+    }
+    if device:
+        files = chosen((save, write_json), (plot, write_plot))
+        measure_there(
+            "bench", models, options, device=device, devices=devices, show=show, data=samples, files=files, json=json
+        )
+        return
+    result = bench(*models, data=samples, **options)  # type: ignore[arg-type]
     if save is not None:
         result.to_json(save)
     if plot is not None:

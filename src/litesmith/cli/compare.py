@@ -18,7 +18,7 @@ def register(app: typer.Typer) -> None:
 
 
 def command(
-    before: Annotated[Path, typer.Argument(help="A .tflite, or a .json that bench saved.")],
+    before: Annotated[Path, typer.Argument(help="A .tflite, a .json that bench saved, or a litesmith.lock.")],
     after: Annotated[Path, typer.Argument(help="The same kind of file.")],
     threads: Annotated[int, typer.Option(help="Threads, for models.")] = 1,
     seconds: Annotated[float, typer.Option(help="Time for each model.")] = 3.0,

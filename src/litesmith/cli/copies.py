@@ -45,7 +45,7 @@ def command(
 
 def show(result: Copies) -> None:
     """Print the paths for people."""
-    out.line(f"{result.model}: running it takes {result.latency_ms:.3f} ms with {result.threads} thread(s)")
+    out.line(f"{result.model}: running it takes {result.latency_ms:.3f} ms with {out.plural(result.threads, 'thread')}")
     for direction, title in (("feed", "Feeding all inputs"), ("read", "Reading all outputs")):
         paths = result.of(direction)
         out.heading(f"{title}, {out.bytes_text(paths[0].bytes)}" if paths else title)

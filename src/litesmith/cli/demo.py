@@ -9,6 +9,7 @@ from typing import Annotated
 import typer
 
 from litesmith.cli import _output as out
+from litesmith.cli.tune import show as show_search
 from litesmith.samples._demo import Demo, demo
 
 
@@ -18,11 +19,11 @@ def register(app: typer.Typer) -> None:
 
 
 def command(
-    folder: Annotated[Path, typer.Option(help="Where the models and the page go.")] = Path("litesmith-demo"),
+    folder: Annotated[Path, typer.Option(help="Where the files and the page go.")] = Path("litesmith-demo"),
     seconds: Annotated[float, typer.Option(help="Time to measure each model for.")] = 1.0,
     json: Annotated[bool, typer.Option("--json", help="Print the result as JSON.")] = False,
 ) -> None:
-    """Tell the whole story on the bundled sample: look, score, time, shrink, prove; and leave a page to open.
+    """Tell the whole story on the bundled sample: look, advise, search, prove; and leave a page to open.
 
     Example: `litesmith demo`
     """
@@ -34,31 +35,19 @@ def command(
 
 
 def show(result: Demo) -> None:
-    """Print the story in a table, and where the page is."""
-    first = result.candidates[0].comparison
-    score = result.float_score
-    rows: list[tuple[object, ...]] = [
-        (
-            "float",
-            f"{100 * score.value:.2f} %",
-            "",
-            f"{first.change('latency').before:.3f}",
-            "",
-            out.bytes_text(first.change("size").before),
-        )
-    ]
-    for candidate in result.candidates:
-        latency, drop = candidate.comparison.change("latency"), candidate.evaluation.drop
-        rows.append(
-            (
-                candidate.scheme,
-                f"{100 * candidate.evaluation.value:.2f} %",
-                f"{-100 * drop.drop:+.2f}{'' if drop.significant else ' (n.s.)'}" if drop else "",
-                f"{latency.after:.3f}",
-                f"{1 / latency.ratio:.2f} ×" if latency.significant else "n.s.",
-                out.bytes_text(candidate.comparison.change("size").after),
-            )
-        )
-    out.line(f"{result.inspection.description}; {score.samples:,} test images, n.s. = not significant")
-    out.table(["file", "accuracy", "points", "ms", "faster", "size"], rows)
+    """Print the story step by step, and where the page is."""
+    inspection, top = result.inspection, result.profile.by_kind()[0]
+    out.heading("The model")
+    out.line(f"{inspection.description}; {out.count_text(inspection.parameters)} parameters")
+    out.line(
+        f"one inference takes {result.profile.latency_us / 1000:.3f} ms, {100 * top.share:.0f} % of it in {top.kind}"
+    )
+    advice = result.tuned.advice
+    if advice is not None:
+        out.heading("What the decision tree advises")
+        out.line(f"{advice.recipe}: {advice.reasons[-1]}")
+    out.heading("What measuring says")
+    show_search(result.tuned)
+    if result.reproduced:
+        out.line("★ the lock file made the winner again, byte for byte")
     out.line(f"the page: {Path(result.page).resolve()}")

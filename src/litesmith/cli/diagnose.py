@@ -15,6 +15,8 @@ from litesmith.cli.evaluate import known_kernels
 from litesmith.report import Bars, Page, Section, table, write
 
 _WORST = 10
+_EXPLAINED = 3
+_WORTH_DB = 0.05
 
 
 def register(app: typer.Typer) -> None:
@@ -33,7 +35,9 @@ def command(
     ] = 0,
     values: Annotated[int, typer.Option(help="How many values of a tensor to look at in a sample, at most.")] = 32768,
     seed: Annotated[int, typer.Option(help="Of the draw.")] = 0,
-    kernels: Annotated[str, typer.Option(help="delegate (XNNPACK), builtin or reference.")] = "delegate",
+    kernels: Annotated[
+        str, typer.Option(help="delegate (XNNPACK and ours), xnnpack, builtin, reference.")
+    ] = "delegate",
     threads: Annotated[int, typer.Option(help="Threads of the CPU kernels.")] = 1,
     csv: Annotated[Path | None, typer.Option(help="A file to write a row for each layer to.")] = None,
     html: Annotated[Path | None, typer.Option(help="A page to write.")] = None,
@@ -82,8 +86,12 @@ def show(result: LayerReport) -> None:
         out.heading(f"Output {output.name}")
         out.line(output_text(output))
     out.heading("The layers that cost most")
+    shown = _shown(result)
     columns = ["layer", "what is wrong", "blame", "SQNR", "alone", "cosine", "size", *_time_column(result)]
-    out.table(columns, [_row(result, layer) for layer in _shown(result)], left=2)
+    out.table(columns, [_row(result, layer) for layer in shown], left=2)
+    for layer in shown[:_EXPLAINED]:
+        for cause in layer.causes:
+            out.line(f"{layer.index} {layer.kind}, {cause.kind}: {cause.detail}.")
     out.heading("What to change, the most rewarding first")
     _show_repairs(result)
     if result.unmatched:
@@ -91,15 +99,16 @@ def show(result: LayerReport) -> None:
 
 
 def _show_repairs(result: LayerReport) -> None:
-    measured = ["in float"] if any(x.float_gain_db is not None for x in result.layers) else []
-    repairs = sorted(((x, x.repair) for x in result.layers if x.repair is not None), key=lambda pair: -pair[1].gain_db)
-    rows = []
-    for layer, repair in repairs[:_WORST]:
-        row = [repair.change, repair.kernel, f"+{repair.gain_db:.2f} dB", f"+{out.bytes_text(repair.extra_bytes)}"]
-        if measured:
-            row.append("" if layer.float_gain_db is None else f"{layer.float_gain_db:+.2f} dB")
-        rows.append(row)
-    out.table(["change", "kernel", "predicted gain", "size", *measured], rows, left=2)
+    rows = [
+        (repair.option, repair.change, f"+{repair.gain_db:.2f} dB", f"+{out.bytes_text(repair.extra_bytes)}")
+        for repair in result.repairs[:_WORST]
+        if repair.gain_db >= _WORTH_DB
+    ]
+    out.table(["add to `litesmith quantize`", "which is", "predicted", "size"], rows, left=2)
+    measured = [layer for layer in result.worst if layer.float_gain_db is not None]
+    if measured:
+        out.heading("Measured: the layer in float, all others as they are")
+        out.table(["layer", "gain"], [(f"{x.index} {x.kind}", f"{x.float_gain_db:+.2f} dB") for x in measured])
 
 
 def output_text(output: OutputError) -> str:
@@ -132,7 +141,7 @@ def _time_column(result: LayerReport) -> list[str]:
 def _row(result: LayerReport, layer: Layer) -> list[str]:
     cells = [
         f"{layer.index} {layer.kind}",
-        "; ".join(f"{cause.kind}: {cause.detail}" for cause in layer.causes) or "nothing in particular",
+        ", ".join(cause.kind for cause in layer.causes),
         f"{100 * layer.share:.1f} %",
         decibel(layer.sqnr_db),
         decibel(layer.isolated_sqnr_db),
@@ -152,7 +161,7 @@ def page(result: LayerReport) -> Page:
             f"{x.index} {x.kind}",
             x.name,
             "; ".join(f"{cause.kind}: {cause.detail}" for cause in x.causes),
-            "" if x.repair is None else x.repair.change,
+            "" if x.repair is None else x.repair.option,
             "" if x.repair is None else f"{x.repair.gain_db:.2f} dB",
             f"{100 * x.share:.2f} %",
             decibel(x.sqnr_db),

@@ -42,7 +42,9 @@ def command(
     resamples: Annotated[int, typer.Option(help="Draws of the bootstrap.")] = 1000,
     threads: Annotated[int, typer.Option(help="Threads of the CPU kernels.")] = 1,
     processes: Annotated[int, typer.Option(help="How many processes share the samples.")] = 1,
-    kernels: Annotated[str, typer.Option(help="delegate (XNNPACK), builtin or reference.")] = "delegate",
+    kernels: Annotated[
+        str, typer.Option(help="delegate (XNNPACK and ours), xnnpack, builtin, reference.")
+    ] = "delegate",
     signature: Annotated[str | None, typer.Option(help="The signature to run; the first by default.")] = None,
     save: Annotated[Path | None, typer.Option(help="An .npz to write the prediction of each sample to.")] = None,
     json: Annotated[bool, typer.Option("--json", help="Print the result as JSON.")] = False,

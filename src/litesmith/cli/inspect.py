@@ -9,7 +9,7 @@ from typing import Annotated
 import typer
 
 from litesmith.cli import _output as out
-from litesmith.runtime import Inspection, TensorFacts, inspect
+from litesmith.runtime import Delegation, Inspection, TensorFacts, inspect
 
 
 def register(app: typer.Typer) -> None:
@@ -19,7 +19,7 @@ def register(app: typer.Typer) -> None:
 
 def command(
     model: Annotated[Path, typer.Argument(help="The .tflite file.")],
-    delegates: Annotated[bool, typer.Option(help="Let LiteRT compile it, to see what XNNPACK takes.")] = True,
+    delegates: Annotated[bool, typer.Option(help="Let LiteRT compile it, to see what the delegates take.")] = True,
     json: Annotated[bool, typer.Option("--json", help="Print the result as JSON.")] = False,
 ) -> None:
     """Say what is in a .tflite: inputs, outputs, operators, parameters, MACs, bytes, quantization, signatures.
@@ -46,7 +46,8 @@ def show(result: Inspection) -> None:
                 "bytes moved",
                 f"{out.bytes_text(result.bytes_read)} read, {out.bytes_text(result.bytes_written)} written",
             ),
-            ("operators", f"{result.operator_count} in {_plural(result.subgraphs, 'subgraph')}"),
+            ("operators", f"{result.operator_count} in {out.plural(result.subgraphs, 'subgraph')}"),
+            *([("Litesmith's delegate", _takes(result.litesmith))] if result.litesmith else []),
             *([("XNNPACK", _xnnpack(result))] if result.xnnpack else []),
             *([("metadata", ", ".join(result.metadata))] if result.metadata else []),
             *([("associated files", ", ".join(result.associated_files))] if result.associated_files else []),
@@ -89,9 +90,9 @@ def _xnnpack(result: Inspection) -> str:
     if found.problem:
         return f"not known, LiteRT does not load the file here: {found.problem}"
     left = ", ".join(f"{kind} {count}" for kind, count in found.left.items())
-    whole = f"takes {found.delegated} operators in {_plural(found.partitions, 'partition')}"
+    whole = _takes(found)
     return f"{whole}; left to built-in kernels: {left}" if left else whole
 
 
-def _plural(count: int, noun: str) -> str:
-    return f"{count} {noun}" if count == 1 else f"{count} {noun}s"
+def _takes(found: Delegation) -> str:
+    return f"takes {found.delegated} operators in {out.plural(found.partitions, 'partition')}"

@@ -4,11 +4,13 @@
 from __future__ import annotations
 
 from pathlib import Path
-from typing import Annotated
+from typing import Annotated, Any
 
 import typer
 
 from litesmith.cli import _output as out
+from litesmith.cli._on_device import DeviceOption, DevicesOption, chosen, measure_there, write_json, write_plot
+from litesmith.errors import UsageError
 from litesmith.measure import Profile, profile
 
 
@@ -20,41 +22,67 @@ def register(app: typer.Typer) -> None:
 def command(
     model: Annotated[Path, typer.Argument(help="The .tflite file.")],
     threads: Annotated[int, typer.Option(help="Threads of the CPU kernels.")] = 1,
-    kernels: Annotated[str, typer.Option(help="delegate (XNNPACK), builtin or reference.")] = "delegate",
+    kernels: Annotated[
+        str, typer.Option(help="delegate (XNNPACK and ours), xnnpack, builtin, reference.")
+    ] = "delegate",
     runs: Annotated[int, typer.Option(help="Runs to record.")] = 100,
     top: Annotated[int, typer.Option(help="How many of the hottest operators to list; 0 for all.")] = 15,
     seed: Annotated[int, typer.Option(help="Seed of the random inputs.")] = 0,
+    device: DeviceOption = None,
+    devices: DevicesOption = None,
     csv: Annotated[Path | None, typer.Option(help="A .csv to write, a line per operator.")] = None,
     html: Annotated[Path | None, typer.Option(help="An .html to write.")] = None,
     proto: Annotated[Path | None, typer.Option(help="LiteRT's own profiling proto to write.")] = None,
     model_explorer: Annotated[
         Path | None, typer.Option(help="A .json of node data for Model Explorer to write.")
     ] = None,
+    optimize_op: Annotated[
+        int | None, typer.Option("--optimize-op", help="An operator to try --kernel for, instead of a profile.")
+    ] = None,
+    kernel: Annotated[
+        str | None, typer.Option(help="Your kernel for it: module:function, FILE.py:function or library.so:symbol.")
+    ] = None,
+    seconds: Annotated[float, typer.Option(help="Time for each kernel with --optimize-op.")] = 2.0,
     plot: Annotated[Path | None, typer.Option(help="An .html to draw the operators in.")] = None,
     save: Annotated[Path | None, typer.Option(help="A .json to keep the result in.")] = None,
     json: Annotated[bool, typer.Option("--json", help="Print the result as JSON.")] = False,
 ) -> None:
     """Measure the time of each operator of the file, the kernel that ran it, and what is odd about it.
 
+    With --optimize-op, measure a kernel of your own for one of them against the stock kernels, alone and in the model.
+
     Example: `litesmith profile model.tflite --top 20 --html profile.html`
     """
-    from litesmith.measure import model_explorer_node_data, profiling_proto, write_csv
+    if optimize_op is not None or kernel is not None:
+        how = {"threads": threads, "seconds": seconds, "seed": seed}
+        _contest(model, optimize_op, kernel, how, plot=plot, save=save, json=json)
+        return
+    from litesmith.measure import write_csv
 
-    result = profile(model, threads=threads, kernels=kernels, runs=runs, seed=seed)
-    if save is not None:
-        result.to_json(save)
-    if plot is not None:
-        result.plot().write_html(plot, include_plotlyjs=True)
-    if csv is not None:
-        write_csv(result, csv)
-    if proto is not None:
-        proto.write_bytes(profiling_proto(result))
-    if model_explorer is not None:
-        model_explorer.write_text(model_explorer_node_data(result), encoding="utf-8")
-    if html is not None:
-        from litesmith.report import profile_page, write
-
-        write(profile_page(result), html)
+    options = {"threads": threads, "kernels": kernels, "runs": runs, "seed": seed}
+    files = chosen(
+        (save, write_json),
+        (plot, write_plot),
+        (csv, write_csv),
+        (proto, _write_proto),
+        (model_explorer, _write_node_data),
+        (html, _write_page),
+    )
+    if device:
+        measure_there(
+            "profile",
+            [model],
+            options,
+            device=device,
+            devices=devices,
+            show=lambda found: show(found, top),
+            files=files,
+            json=json,
+        )
+        return
+    result = profile(model, **options)  # type: ignore[arg-type]
+    for path, write in files.items():
+        write(result, path)
     if json:
         out.json(result)
     else:
@@ -63,13 +91,31 @@ def command(
         raise typer.Exit(130)
 
 
+def _write_proto(result: Profile, path: Path) -> None:
+    from litesmith.measure import profiling_proto
+
+    path.write_bytes(profiling_proto(result))
+
+
+def _write_node_data(result: Profile, path: Path) -> None:
+    from litesmith.measure import model_explorer_node_data
+
+    path.write_text(model_explorer_node_data(result), encoding="utf-8")
+
+
+def _write_page(result: Profile, path: Path) -> None:
+    from litesmith.report import profile_page, write
+
+    write(profile_page(result), path)
+
+
 def show(result: Profile, top: int = 15) -> None:
     """Print a profile for people: summary, kinds, hottest operators, oddities."""
     roof = result.roofline
     peaks = f"{roof.gmacs_per_s:.0f} GMAC/s ({roof.int8_gmacs_per_s:.0f} in int8), {roof.gbytes_per_s:.0f} GB/s at best"
     out.facts(
         [
-            ("model", f"{result.model}, {result.threads} thread(s)"),
+            ("model", f"{result.model}, {out.plural(result.threads, 'thread')}"),
             ("latency", f"{result.latency_us / 1000:.3f} ms, mean of {result.runs} profiled runs"),
             ("in operators", f"{result.operators_us / 1000:.3f} ms"),
             ("besides", _besides(result)),
@@ -128,7 +174,7 @@ def show(result: Profile, top: int = 15) -> None:
 
 
 def _kernel(kernels: tuple[str, ...]) -> str:
-    main = kernels[-1].split(" (")[0] if kernels else ""
+    main = kernels[-1].split(" (")[0].split("__")[0] if kernels else ""
     algorithm = kernels[-1].split(") ")[-1] if kernels and ") " in kernels[-1] else ""
     return f"{main} {algorithm}".strip()
 
@@ -145,3 +191,31 @@ def _besides(result: Profile) -> str:
     if result.fused:
         parts.append(f"{len(result.fused)} operators fused or folded")
     return ", ".join(parts)
+
+
+def _contest(
+    model: Path,
+    operator: int | None,
+    kernel: str | None,
+    options: dict[str, Any],
+    *,
+    plot: Path | None,
+    save: Path | None,
+    json: bool,
+) -> None:
+    from litesmith.cli import _operator_contest
+    from litesmith.measure import optimize_op
+
+    if operator is None or kernel is None:
+        raise UsageError("--optimize-op and --kernel go together: which operator, and your kernel for it")
+    result = optimize_op(model, operator, kernel, **options)
+    if save is not None:
+        result.to_json(save)
+    if plot is not None:
+        result.plot().write_html(plot, include_plotlyjs=True)
+    if json:
+        out.json(result)
+    else:
+        _operator_contest.show(result)
+    if not result.complete:
+        raise typer.Exit(130)

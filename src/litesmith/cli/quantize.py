@@ -4,7 +4,7 @@
 from __future__ import annotations
 
 from pathlib import Path
-from typing import Annotated
+from typing import Annotated, Any
 
 import typer
 
@@ -12,7 +12,8 @@ from litesmith.cli import _output as out
 from litesmith.data import Dataset
 from litesmith.errors import UsageError
 from litesmith.model import Model
-from litesmith.optimize import Coverage, Ranges, dequantize, quantize
+from litesmith.optimize import SCHEMES, Coverage, Ranges, Recipe, dequantize, quantize
+from litesmith.optimize._recipe import quantize_arguments
 
 
 def register(app: typer.Typer) -> None:
@@ -24,27 +25,34 @@ def command(
     model: Annotated[Path, typer.Argument(help="The .tflite file, in float.")],
     output: Annotated[Path, typer.Option("--output", "-o", help="The .tflite to write.")],
     scheme: Annotated[str, typer.Option(help="int8, int16x8, dynamic, float16, weights8, weights4, …")] = "int8",
+    recipe: Annotated[
+        str | None, typer.Option(help="All options in one: 'int8(minmax, bias) + float:SOFTMAX', or a .toml.")
+    ] = None,
     data: Annotated[
         str | None, typer.Option(help="Samples to calibrate on: .npz, .npy, folder, .csv, module:function.")
     ] = None,
     preprocess: Annotated[
         str | None, typer.Option(help="How samples become inputs, e.g. 'resize=224 scale=1/255'.")
     ] = None,
-    samples: Annotated[int | None, typer.Option(help="How many samples to take at most.")] = None,
+    samples: Annotated[int | None, typer.Option(help="How many samples to take at most, from all over.")] = None,
     method: Annotated[
-        str | None, typer.Option(help="How ranges are found: percentile, minmax, mse, entropy, …")
+        str | None, typer.Option(help="How ranges are found: minmax, percentile, mse, entropy, average.")
     ] = None,
     ranges: Annotated[Path | None, typer.Option(help="A .json of ranges to use instead of calibrating.")] = None,
     save_ranges: Annotated[Path | None, typer.Option(help="A .json to keep the ranges in, to look at or edit.")] = None,
+    weight_ranges: Annotated[str | None, typer.Option(help="Of the weights: minmax, mse or octav.")] = None,
     rule: Annotated[
         list[str] | None, typer.Option(help="Another scheme for some operators, 'float:SOFTMAX'. Again for more.")
     ] = None,
     recover: Annotated[
-        list[str] | None, typer.Option(help="A recovery pass: equalize, bias; 'none' for none.")
+        list[str] | None,
+        typer.Option(help="A recovery pass: equalize, clip, gptq, rounding, bias. Again for more; 'none' for none."),
     ] = None,
-    io: Annotated[str, typer.Option(help="Type of inputs and outputs: float, int8 or int16.")] = "float",
-    per_channel: Annotated[bool, typer.Option(help="A scale for each output channel of the weights.")] = True,
-    head: Annotated[str, typer.Option(help="The last layer: auto, same, float, dynamic or weights8.")] = "auto",
+    io: Annotated[str | None, typer.Option(help="Type of inputs and outputs: float, int8 or int16.")] = None,
+    per_channel: Annotated[
+        bool | None, typer.Option("--per-channel/--per-tensor", help="Scales of weights: one a channel, or one.")
+    ] = None,
+    head: Annotated[str | None, typer.Option(help="The last layer: auto, same, float, dynamic or weights8.")] = None,
     strict: Annotated[bool, typer.Option("--strict", help="Fail when anything stays float.")] = False,
     allow_unused_rules: Annotated[bool, typer.Option("--allow-unused-rules", help="A rule may match nothing.")] = False,
     undo: Annotated[bool, typer.Option("--dequantize", help="Make a float model of a quantized one first.")] = False,
@@ -54,42 +62,48 @@ def command(
 
     Example: `litesmith quantize model.tflite --data photos/ --preprocess 'resize=224 scale=1/255' -o int8.tflite`
     """
+    given = {
+        "method": method,
+        "samples": samples,
+        "weight_ranges": weight_ranges,
+        "recover": None if recover is None else () if recover == ["none"] else tuple(recover),
+        "io": io,
+        "per_channel": per_channel,
+        "head": head,
+        "strict": strict or None,
+    }
+    options: dict[str, Any] = {"scheme": scheme} if recipe is None else _step(recipe)
+    options |= {name: value for name, value in given.items() if value is not None}
+    options["rules"] = (*options.get("rules", ()), *(rule or ()))
     source = Model.load(model)
     source.verify()
     if undo:
         source = dequantize(source)
-    options = {} if method is None else {"method": method}
-    if recover is not None:
-        options |= {"recover": () if recover == ["none"] else tuple(recover)}  # type: ignore[dict-item]
     result = quantize(
         source,
-        scheme=scheme,
-        data=_samples(data, preprocess),
+        data=None if data is None else Dataset.open(data, preprocess=preprocess),
         ranges=None if ranges is None else Ranges.from_json(ranges),
-        rules=tuple(rule or ()),
-        samples=samples,
-        io=io,
-        per_channel=per_channel,
-        head=head,
-        strict=strict,
         allow_unused_rules=allow_unused_rules,
-        **options,  # type: ignore[arg-type]
+        **options,
     )
-    result.model.save(output)
     if save_ranges is not None:
         if result.ranges is None:
-            raise UsageError(f"the scheme {scheme} needs no ranges, so there are none to keep")
+            raise UsageError(f"the scheme {options['scheme']} needs no ranges, so there are none to keep")
         result.ranges.to_json(save_ranges)
+    result.model.save(output)
     if json:
         out.json(result.coverage)
     else:
         show(result.coverage, model, output)
 
 
-def _samples(data: str | None, preprocess: str | None) -> Dataset | None:
-    if data is None:
-        return None
-    return Dataset.open(data, preprocess=preprocess)
+def _step(text: str) -> dict[str, Any]:
+    """Return the options of ``quantize`` that a recipe of one step stands for."""
+    recipe = Recipe.from_toml(Path(text)) if text.endswith(".toml") else Recipe.parse(text)
+    steps = [step for step in recipe.steps if step.name in SCHEMES]
+    if len(recipe.steps) != 1 or len(steps) != 1:
+        raise UsageError(f"quantize takes a recipe of one scheme, such as int8(bias), not {str(recipe)!r}")
+    return quantize_arguments(steps[0])
 
 
 def show(coverage: Coverage, before: Path, after: Path) -> None:
@@ -104,6 +118,7 @@ def show(coverage: Coverage, before: Path, after: Path) -> None:
             ("scheme", coverage.scheme),
             *([("ranges", coverage.ranges)] if coverage.ranges else []),
             ("operators", f"{len(coverage.quantized)} quantized, {len(coverage.left_float)} left float"),
+            *(("recovery", report) for report in coverage.recovery),
             ("conversions", conversions or "none added"),
             ("XNNPACK", f"{coverage.predicted_partitions} partition(s) predicted, {found} found"),
             ("constants", ", ".join(f"{out.bytes_text(size)} {kind}" for kind, size in coverage.bytes_by_type.items())),
@@ -113,5 +128,12 @@ def show(coverage: Coverage, before: Path, after: Path) -> None:
         out.heading("Left float")
         rows = [(op.index, op.kind, op.scheme, op.reason) for op in coverage.left_float]
         out.table(["#", "kind", "runs as", "why"], rows, left=4)
-    for text in (*coverage.unused_rules, *coverage.widened, *coverage.notes):
-        out.line(f"! {text}")
+    for rule in coverage.unused_rules:
+        out.line(f"! the rule {rule} matches nothing")
+    if coverage.widened:
+        names = ", ".join(coverage.widened[:3]) + (", …" if len(coverage.widened) > 3 else "")
+        out.line(
+            f"! {out.plural(len(coverage.widened), 'scale')} made wider, so that biases and multipliers fit: {names}"
+        )
+    for note in coverage.notes:
+        out.line(f"! {note}")

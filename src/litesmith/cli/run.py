@@ -24,7 +24,9 @@ def command(
     ] = None,
     threads: Annotated[int, typer.Option(help="Threads of the CPU kernels.")] = 1,
     signature: Annotated[str | None, typer.Option(help="The signature to run; the first by default.")] = None,
-    kernels: Annotated[str, typer.Option(help="delegate (XNNPACK), builtin or reference.")] = "delegate",
+    kernels: Annotated[
+        str, typer.Option(help="delegate (XNNPACK and ours), xnnpack, builtin, reference.")
+    ] = "delegate",
     seed: Annotated[int, typer.Option(help="Seed of the random inputs.")] = 0,
     save: Annotated[Path | None, typer.Option(help="A .npz to write the outputs to.")] = None,
     json: Annotated[bool, typer.Option("--json", help="Print the result as JSON.")] = False,

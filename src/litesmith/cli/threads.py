@@ -9,6 +9,7 @@ from typing import Annotated
 import typer
 
 from litesmith.cli import _output as out
+from litesmith.cli._on_device import DeviceOption, DevicesOption, chosen, measure_there, write_json, write_plot
 from litesmith.measure import Threads, threads
 
 
@@ -24,8 +25,12 @@ def command(
     ] = None,
     seconds: Annotated[float, typer.Option(help="Time for each number in each condition.")] = 2.0,
     background: Annotated[int | None, typer.Option(help="Busy processes of the load; default half the cores.")] = None,
-    kernels: Annotated[str, typer.Option(help="delegate (XNNPACK), builtin or reference.")] = "delegate",
+    kernels: Annotated[
+        str, typer.Option(help="delegate (XNNPACK and ours), xnnpack, builtin, reference.")
+    ] = "delegate",
     seed: Annotated[int, typer.Option(help="Seed of the random inputs.")] = 0,
+    device: DeviceOption = None,
+    devices: DevicesOption = None,
     plot: Annotated[Path | None, typer.Option(help="An .html to draw the curves in.")] = None,
     save: Annotated[Path | None, typer.Option(help="A .json to keep the result in.")] = None,
     json: Annotated[bool, typer.Option("--json", help="Print the result as JSON.")] = False,
@@ -34,6 +39,11 @@ def command(
 
     Example: `litesmith threads model.tflite --plot threads.html`
     """
+    if device:
+        options = {"counts": counts, "seconds": seconds, "background": background, "kernels": kernels, "seed": seed}
+        files = chosen((save, write_json), (plot, write_plot))
+        measure_there("threads", [model], options, device=device, devices=devices, show=show, files=files, json=json)
+        return
     result = threads(model, counts=counts, seconds=seconds, background=background, kernels=kernels, seed=seed)
     if save is not None:
         result.to_json(save)
@@ -50,7 +60,8 @@ def command(
 def show(result: Threads) -> None:
     """Print a sweep for people."""
     quiet, loaded = result.of("quiet"), result.of("loaded")
-    out.line(f"{result.model}: quiet, and with {result.background} busy background process(es)")
+    load = out.plural(result.background, "busy process", "busy processes")
+    out.line(f"{result.model}: quiet, and with {load} in the background")
     out.table(
         ["threads", "quiet ms", "p95", "loaded ms", "p95", "spread", "CPU ms", *([] if result.energy else ["mJ"])],
         [

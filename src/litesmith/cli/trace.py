@@ -22,7 +22,9 @@ def command(
     output: Annotated[Path, typer.Option("--output", "-o", help="The trace to write.")] = Path("trace.pftrace"),
     runs: Annotated[int, typer.Option(help="Runs to record.")] = 100,
     threads: Annotated[int, typer.Option(help="Threads of the CPU kernels.")] = 1,
-    kernels: Annotated[str, typer.Option(help="delegate (XNNPACK), builtin or reference.")] = "delegate",
+    kernels: Annotated[
+        str, typer.Option(help="delegate (XNNPACK and ours), xnnpack, builtin, reference.")
+    ] = "delegate",
     seed: Annotated[int, typer.Option(help="Seed of the random inputs.")] = 0,
     json: Annotated[bool, typer.Option("--json", help="Print what was written as JSON.")] = False,
 ) -> None:

@@ -1,23 +1,31 @@
 # SPDX-License-Identifier: Apache-2.0
-"""One self-contained HTML page: sections of text, tables and bars, no network, legible in print, light and dark.
+"""One self-contained HTML page: sections of text, plots, tables and bars, no network, legible in print, light and dark.
 
 All text is escaped: the names in a model are not ours.
 """
 
 from __future__ import annotations
 
+import re
 from collections.abc import Sequence
 from dataclasses import dataclass, field
 from pathlib import Path
 
+from litesmith.report._drawing import LIGHT, Drawing
+
 
 @dataclass(frozen=True)
 class Table:
-    """Rows under column names; the first ``left`` columns are text, the others numbers."""
+    """Rows under column names; the first ``left`` columns are text, the others numbers.
+
+    Readers can sort it by any column. ``ids`` are what links to rows name; ``tags`` the words that rows are filtered by.
+    """
 
     columns: tuple[str, ...]
     rows: tuple[tuple[str, ...], ...]
     left: int = 1
+    ids: tuple[str, ...] = ()
+    tags: tuple[tuple[str, ...], ...] = ()
 
 
 @dataclass(frozen=True)
@@ -32,15 +40,24 @@ class Bars:
         longest = max((value for _, value, _ in self.bars), default=0) or 1
         return [(label, 100 * value / longest, text) for label, value, text in self.bars]
 
+    def drawing(self) -> Drawing:
+        """Return the bars as a drawing, for a file of its own."""
+        from litesmith.report._plots import bars
+
+        return bars(self.title, self.bars)
+
 
 @dataclass(frozen=True)
 class Section:
-    """One part of a page."""
+    """One part of a page; ``filters`` are words to show or hide points and rows by."""
 
     title: str
     text: str = ""
     bars: Bars | None = None
     table: Table | None = None
+    figures: tuple[Drawing, ...] = ()
+    filters: tuple[str, ...] = ()
+    items: tuple[str, ...] = ()
 
 
 @dataclass(frozen=True)
@@ -51,6 +68,14 @@ class Page:
     summary: str
     facts: tuple[tuple[str, str], ...] = ()
     sections: tuple[Section, ...] = field(default=())
+
+    def drawings(self) -> list[Drawing]:
+        """Return all plots of the page."""
+        found = []
+        for section in self.sections:
+            found += list(section.figures)
+            found += [section.bars.drawing()] if section.bars is not None and section.bars.bars else []
+        return found
 
 
 def table(columns: Sequence[str], rows: Sequence[Sequence[object]], *, left: int = 1) -> Table:
@@ -69,7 +94,7 @@ def render(page: Page) -> str:
         trim_blocks=True,
         lstrip_blocks=True,
     )
-    text = environment.get_template("page.html.j2").render(page=page)
+    text = environment.get_template("page.html.j2").render(page=page, roles=tuple(LIGHT))
     return text.encode("utf-8", "replace").decode("utf-8")
 
 
@@ -78,3 +103,14 @@ def write(page: Page, path: str | Path) -> Path:
     target = Path(path)
     target.write_text(render(page), encoding="utf-8")
     return target
+
+
+def write_plots(page: Page, folder: str | Path) -> list[Path]:
+    """Write each plot of a page as SVG and as PNG, named after its title, and return the paths."""
+    shelf = Path(folder)
+    shelf.mkdir(parents=True, exist_ok=True)
+    written: list[Path] = []
+    for number, drawing in enumerate(page.drawings(), 1):
+        name = re.sub(r"[^a-z0-9]+", "-", drawing.title.lower()).strip("-")[:60]
+        written += [drawing.save(shelf / f"{number:02d}-{name}{suffix}") for suffix in (".svg", ".png")]
+    return written

@@ -7,15 +7,17 @@ from pathlib import Path
 
 from litesmith.measure import Profile
 from litesmith.report._page import Bars, Page, Section, table
+from litesmith.report._plots import timeline
 
 
 def profile_page(profile: Profile) -> Page:
     """Return the page of a profile: where the time goes, by kind and by operator, and what is odd."""
     top = profile.by_kind()[0] if profile.operators else None
     leader = f", {100 * top.share:.0f} % of it in {top.kind}" if top else ""
+    threads = "1 thread" if profile.threads == 1 else f"{profile.threads} threads"
     return Page(
         title=f"Profile of {Path(profile.model).name}",
-        summary=f"One inference takes {profile.latency_us / 1000:.2f} ms with {profile.threads} thread(s){leader}.",
+        summary=f"One inference takes {profile.latency_us / 1000:.2f} ms with {threads}{leader}.",
         facts=(
             ("model", profile.model),
             ("runs", f"{profile.runs}"),
@@ -36,6 +38,20 @@ def profile_page(profile: Profile) -> Page:
                         (k.kind, k.count, f"{k.mean_us:.1f}", f"{100 * k.share:.1f} %", f"{k.macs:,}")
                         for k in profile.by_kind()
                     ],
+                ),
+            ),
+            Section(
+                "The timeline",
+                text="The operators one after the other, a line for each kind.",
+                figures=(
+                    timeline(
+                        "One inference",
+                        [
+                            (f"#{o.index} {o.kind} {o.name}", o.mean_us, o.kind)
+                            for o in profile.operators
+                            if o.mean_us > 0
+                        ],
+                    ),
                 ),
             ),
             Section(

@@ -1,0 +1,161 @@
+# SPDX-License-Identifier: Apache-2.0
+"""`litesmith accelerators`: which accelerator of this machine wins, and what falls back."""
+
+from __future__ import annotations
+
+from pathlib import Path
+from typing import Annotated, Any
+
+import typer
+
+from litesmith.cli import _output as out
+from litesmith.cli._on_device import DeviceOption, DevicesOption, chosen, measure_there, write_json, write_plot
+from litesmith.errors import UsageError
+from litesmith.measure import AcceleratorRun, Accelerators, accelerators
+
+
+def register(app: typer.Typer) -> None:
+    """Add the verb to the command line."""
+    app.command("accelerators")(command)
+
+
+def command(
+    model: Annotated[Path, typer.Argument(help="The .tflite file.")],
+    only: Annotated[
+        list[str] | None, typer.Option(help="The name of one to try; again for more. Default: all.")
+    ] = None,
+    delegate: Annotated[Path | None, typer.Option(help="The library of an external delegate to try too.")] = None,
+    option: Annotated[list[str] | None, typer.Option(help="KEY=VALUE for the delegate; again for more.")] = None,
+    threads: Annotated[int, typer.Option(help="Threads of the CPU kernels.")] = 1,
+    runs: Annotated[int | None, typer.Option(help="Runs of each; by default as many as fit into --seconds.")] = None,
+    seconds: Annotated[float, typer.Option(help="Time for each, warm-up aside.")] = 2.0,
+    data: Annotated[
+        str | None, typer.Option(help="Samples to compare answers on: .npz, .npy, folder, .csv, module:function.")
+    ] = None,
+    preprocess: Annotated[
+        str | None, typer.Option(help="How samples become inputs, e.g. 'resize=224 scale=1/255'.")
+    ] = None,
+    samples: Annotated[int, typer.Option(help="How many samples at most.")] = 200,
+    seed: Annotated[int, typer.Option(help="Seed of the random inputs and of the draw.")] = 0,
+    device: DeviceOption = None,
+    devices: DevicesOption = None,
+    plot: Annotated[Path | None, typer.Option(help="An .html to draw the distributions in.")] = None,
+    save: Annotated[Path | None, typer.Option(help="A .json to keep the result in.")] = None,
+    json: Annotated[bool, typer.Option("--json", help="Print the result as JSON, raw samples included.")] = False,
+) -> None:
+    """Run a model on each accelerator of this machine, prove where it ran, and compare latency, memory and numbers.
+
+    Example: `litesmith accelerators model.tflite --only xnnpack-fp16 --only webgpu`
+    """
+    dataset = None
+    if data is not None:
+        from litesmith.data import Dataset
+
+        dataset = Dataset.open(data, preprocess=preprocess)
+    options: dict[str, Any] = {
+        "only": only,
+        "delegate": None if delegate is None else str(delegate),  # on a device, a file there
+        "option": _pairs(option or []),
+        "threads": threads,
+        "runs": runs,
+        "seconds": seconds,
+        "samples": samples,
+        "seed": seed,
+    }
+    if device:
+        files = chosen((save, write_json), (plot, write_plot))
+        there: dict[str, Any] = {"device": device, "devices": devices, "data": dataset, "files": files, "json": json}
+        measure_there("accelerators", [model], options, show=show, **there)
+        return
+    result = accelerators(model, data=dataset, **options)
+    if save is not None:
+        result.to_json(save)
+    if plot is not None:
+        result.plot().write_html(plot, include_plotlyjs=True)
+    if json:
+        out.json(result)
+    else:
+        show(result)
+    if not result.complete:
+        raise typer.Exit(130)
+
+
+def _pairs(options: list[str]) -> dict[str, str]:
+    pairs = {}
+    for text in options:
+        key, equals, value = text.partition("=")
+        if not key or not equals:
+            raise UsageError(f"{text!r} is no option of a delegate; give KEY=VALUE")
+        pairs[key] = value
+    return pairs
+
+
+def show(result: Accelerators) -> None:
+    """Print a comparison for people."""
+    out.line(f"{result.model}, {result.threads} thread(s), {result.inputs} inputs")
+    out.table(
+        ["accelerator", "median ms", "p95", "× XNNPACK", "ready ms", "first ms", "memory"],
+        [
+            (
+                run.name,
+                f"{(s := run.summary).median:.3f}",
+                f"{s.p95:.3f}",
+                _ratio(run),
+                f"{run.ready_ms:.1f}",
+                f"{run.first_ms:.2f}",
+                out.bytes_text(run.memory.model_bytes) if run.memory else "",
+            )
+            for run in result.runs
+        ],
+    )
+    scored = any(run.agreement for run in result.runs)
+    out.table(
+        ["accelerator", "ran there", "pieces", "max diff", *(["same answer", "right"] if scored else [])],
+        [(run.name, *_placement(run), *(_scores(run) if scored else ())) for run in result.runs],
+    )
+    out.heading("What to make of it")
+    for run in result.runs:
+        out.line(f"{run.title}: {run.verdict}")
+        _details(run)
+    out.line(f"→ the best here: {result.best}")
+    if result.absent:
+        out.heading("Not here")
+    for run in result.absent:
+        out.line(f"{run.title}: {run.problem}")
+        if run.remedy:
+            out.line(f"  → {run.remedy}")
+    if not result.complete:
+        out.line("! interrupted: the figures are of what was measured until then")
+
+
+def _ratio(run: AcceleratorRun) -> str:
+    return f"{run.against_baseline.value:.2f}" if run.against_baseline else ""
+
+
+def _placement(run: AcceleratorRun) -> tuple[str, str, str]:
+    where = run.placement
+    taken = "no"
+    if where is not None and where.ran:
+        taken = f"{'?' if where.taken is None else where.taken} of {where.total} operators"
+    pieces = "" if where is None else "?" if where.partitions is None else str(where.partitions)
+    return taken, pieces, f"{run.difference.largest:.2g}{' !' * run.is_wrong}" if run.difference else ""
+
+
+def _scores(run: AcceleratorRun) -> tuple[str, str]:
+    seen = run.agreement
+    if seen is None:
+        return "", ""
+    return f"{100 * seen.same_answer:.1f} %", "" if seen.right is None else f"{100 * seen.right:.1f} %"
+
+
+def _details(run: AcceleratorRun) -> None:
+    where = run.placement
+    if where is None or not where.ran:
+        return
+    out.line(f"  proof: {where.proof}")
+    if where.device:
+        out.line(f"  device: {where.device}")
+    for entry in where.fallback[:4]:
+        out.line(f"  not there: {entry.kind} ×{entry.count}, {entry.reason}")
+    if len(where.fallback) > 4:
+        out.line(f"  … and {len(where.fallback) - 4} further groups, all of them with --json")

@@ -1,0 +1,186 @@
+# SPDX-License-Identifier: Apache-2.0
+"""`litesmith tune`: a budget in, the file to ship out, and the proof."""
+
+from __future__ import annotations
+
+from pathlib import Path
+from typing import Annotated, Any
+
+import typer
+
+from litesmith.cli import _output as out
+from litesmith.errors import MeasureError, UsageError
+from litesmith.tune import Plan, Trial, Tuned, plan, reproduce, tune
+
+
+def register(app: typer.Typer) -> None:
+    """Add the verb to the command line."""
+    app.command("tune")(command)
+
+
+def command(
+    model: Annotated[Path | None, typer.Argument(help="The .tflite file, in float.")] = None,
+    data: Annotated[
+        str | None, typer.Option(help="Samples to score on: .npz, .npy, folder, .csv, module:function.")
+    ] = None,
+    preprocess: Annotated[
+        str | None, typer.Option(help="How samples become inputs, e.g. 'resize=224 scale=1/255'.")
+    ] = None,
+    calibrate: Annotated[str | None, typer.Option(help="Samples to calibrate on; else a fifth of --data.")] = None,
+    metric: Annotated[str | None, typer.Option(help="top1, agreement, …; top1 where there are labels.")] = None,
+    max_drop: Annotated[str, typer.Option(help="What may be lost: 1% is a point of a score in percent.")] = "1%",
+    max_latency: Annotated[str | None, typer.Option(help="Of one inference, e.g. 5ms.")] = None,
+    max_size: Annotated[str | None, typer.Option(help="Of the file, e.g. 4MB.")] = None,
+    minimize: Annotated[str, typer.Option(help="latency, size or drop: decides among those in bounds.")] = "latency",
+    time: Annotated[str | None, typer.Option(help="How long the search may take, e.g. 15m.")] = None,
+    limit: Annotated[int | None, typer.Option(help="How many samples at most to score candidates on.")] = None,
+    model_output: Annotated[str | None, typer.Option(help="The output that is scored, of several.")] = None,
+    label_offset: Annotated[int, typer.Option(help="Added to class numbers.")] = 0,
+    recipe: Annotated[list[str] | None, typer.Option(help="One more candidate; again for more.")] = None,
+    only: Annotated[list[str] | None, typer.Option(help="Nothing but this candidate; again for more.")] = None,
+    effort: Annotated[str, typer.Option(help="full also searches what can be removed; quick does not.")] = "full",
+    accelerators: Annotated[bool, typer.Option(help="Also measure the best files on every accelerator.")] = False,
+    seconds: Annotated[float, typer.Option(help="Time to measure the latency of each file for.")] = 1.0,
+    workers: Annotated[int | None, typer.Option(help="Processes; one for each core by default.")] = None,
+    cluster: Annotated[str | None, typer.Option(help="A Dask scheduler, tcp://HOST:PORT, instead.")] = None,
+    seed: Annotated[int, typer.Option(help="Seed of the splits and of all that is drawn.")] = 0,
+    output: Annotated[Path, typer.Option("--output", "-o", help="The folder for the files.")] = Path("litesmith-tune"),
+    only_plan: Annotated[bool, typer.Option("--plan", help="Say what would be tried and what it costs; stop.")] = False,
+    lock: Annotated[
+        Path | None, typer.Option("--from", help="A litesmith.lock: make its winner again, byte for byte.")
+    ] = None,
+    json: Annotated[bool, typer.Option("--json", help="Print the result as JSON.")] = False,
+) -> None:
+    """Find the file to ship within bounds on accuracy, latency and size, by measuring, and leave it with the proof.
+
+    A search that was stopped goes on where it was when it is started again.
+
+    Example: `litesmith tune model.tflite --data test.npz --max-drop 1% --max-latency 5ms --max-size 4MB --time 15m`
+    """
+    if lock is not None:
+        written = reproduce(lock, None if output == Path("litesmith-tune") else output, model=model, data=data)
+        out.line(f"{written} is the winner of {lock}, byte for byte")
+        return
+    if model is None or data is None:
+        raise UsageError("tune needs a model and --data to score it on; without any, see `litesmith advise`")
+    options: dict[str, Any] = {
+        "output": output,
+        "preprocess": preprocess,
+        "calibrate": calibrate,
+        "metric": metric,
+        "max_drop": max_drop,
+        "max_latency": max_latency,
+        "max_size": max_size,
+        "minimize": minimize,
+        "time_limit": time,
+        "limit": limit,
+        "model_output": model_output,
+        "label_offset": label_offset,
+        "recipes": tuple(recipe or ()),
+        "only": tuple(only or ()),
+        "effort": effort,
+        "accelerators": accelerators,
+        "seconds": seconds,
+        "workers": workers,
+        "cluster": cluster,
+        "seed": seed,
+    }
+    if only_plan:
+        planned = plan(model, data, **options)
+        out.json(planned) if json else show_plan(planned)
+        return
+    result = tune(model, data, **options)
+    from litesmith.report import report
+
+    if json:
+        out.json(result)
+    else:
+        show(result)
+    try:
+        page = report(result, output / "report.html")
+    except OSError as error:
+        raise MeasureError(f"the page cannot be written to {output}: {error.strerror}") from error
+    if not json:
+        out.line(f"the page: {page.resolve()}")
+    if result.winner is None:
+        raise typer.Exit(1)
+
+
+def show_plan(planned: Plan) -> None:
+    """Print a plan for people."""
+    low, high = planned.seconds
+    fewest, most = planned.trials
+    calibrate, search, held_out = planned.samples
+    out.facts(
+        [
+            ("model", planned.model or "without a description"),
+            ("samples", f"{calibrate} to calibrate on, {search} to search on, {held_out} held out"),
+            ("trials", f"{fewest} to {most}"),
+            ("time", f"about {_duration(low)} to {_duration(high)} with {planned.workers} processes"),
+            ("memory", out.bytes_text(planned.memory_bytes)),
+            ("disk", out.bytes_text(planned.disk_bytes)),
+        ]
+    )
+    rows = [
+        (s.name, s.trials or "", _duration(s.seconds), "if needed" if s.if_needed else "", ", ".join(s.candidates[:9]))
+        for s in planned.stages
+    ]
+    out.heading("Stages")
+    out.table(["stage", "trials", "time", "", "candidates"], rows, left=1)
+    for name, reason in planned.left_out:
+        out.line(f"! left out: {name}: {reason}")
+
+
+def show(result: Tuned) -> None:
+    """Print what a search found for people."""
+    winner, first = result.winner, result.baseline
+    out.line(f"{result.metric} on {result.data}; bounds: {result.budget.text()}")
+    shown = [first, *(t for t in result.trials if t.number in result.front and t.number != 0)]
+    if winner is not None and winner not in shown:
+        shown.append(winner)
+    out.table(
+        ["", "recipe", result.metric, "drop", "ms", "size", "held out", "drop"],
+        [(_mark(trial, result), *_row(trial, result)) for trial in shown],
+        left=2,
+    )
+    counts = {s: sum(t.status == s for t in result.trials) for s in ("done", "stopped", "failed")}
+    out.line(
+        f"{len(result.trials)} trials ({counts['stopped']} stopped early, {counts['failed']} failed) in "
+        f"{_duration(result.seconds)} with {result.workers} processes; ★ is the winner, the others are the Pareto front"
+    )
+    for reason in result.verdict.reasons:
+        out.line(f"{'★' if winner is not None else '✗'} {reason}")
+    for number in result.verdict.nearest:
+        trial = next(t for t in result.trials if t.number == number)
+        out.line(f"  near: {' · '.join(str(cell) for cell in _row(trial, result) if cell)}")
+    for on in (a for a in result.accelerators if a.best and a.latency_ms is not None):
+        name = next(t for t in result.trials if t.number == on.trial).name
+        out.line(f"· {name} is fastest on {on.name}: {on.latency_ms:.3f} ms")
+    for note in result.notes:
+        out.line(f"! {note}")
+
+
+def _mark(trial: Trial, result: Tuned) -> str:
+    return "★" if result.winner is not None and trial.number == result.winner.number else ""
+
+
+def _row(trial: Trial, result: Tuned) -> tuple[str, ...]:
+    scale, unit = (100, " %") if result.is_fraction else (1, "")
+    best = trial.best_timing
+    latency = "" if best is None else f"{best.median_ms:.3f}" + (f" ×{best.threads}" if best.threads > 1 else "")
+    held = trial.held_out
+    return (
+        trial.name,
+        "" if trial.score is None else f"{scale * trial.score.value:.2f}{unit}",
+        "" if trial.drop is None else f"{scale * trial.drop:+.2f}",
+        latency,
+        out.bytes_text(trial.size_bytes),
+        "" if held is None else f"{scale * held.value:.2f}{unit}",
+        ""
+        if held is None or held.drop is None
+        else f"{scale * held.drop.drop_low:+.2f}…{scale * held.drop.drop_high:+.2f}",
+    )
+
+
+def _duration(seconds: float) -> str:
+    return f"{seconds:.0f} s" if seconds < 90 else f"{seconds / 60:.0f} min"

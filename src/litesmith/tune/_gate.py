@@ -1,0 +1,152 @@
+# SPDX-License-Identifier: Apache-2.0
+"""Hold a file to its lock, for CI: drop, size and latency within the bounds, or the reason why not."""
+
+from __future__ import annotations
+
+import re
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+
+from litesmith.data import Dataset
+from litesmith.errors import UsageError
+from litesmith.measure import bench, machine_facts
+from litesmith.result import Result
+from litesmith.tune._lock import Lock, ask_again, read_lock
+from litesmith.tune._question import content_hash
+from litesmith.tune._search import FEWEST_SAMPLES
+
+_BOUND = re.compile(r"\s*(drop|latency|size)\s*>\s*\+?(\d+(?:\.\d+)?)\s*(%|ms|MB|kB|B|)\s*")
+_UNITS = {"B": 1.0, "kB": 1e3, "MB": 1e6}
+ROOM = 0.10
+"""What a latency may exceed the lock's by, without a bound of its own: machines of one kind differ that much."""
+_MEASURE_S = 2.0
+
+
+@dataclass(frozen=True)
+class Check:
+    """One bound: what was found, what is allowed, and whether it holds; ``note`` where it could not be checked."""
+
+    quantity: str
+    found: float | None
+    allowed: float | None
+    unit: str
+    holds: bool
+    note: str = ""
+
+
+@dataclass(frozen=True)
+class Gate(Result, kind="gate", schema=1):
+    """What ``gate`` checked.
+
+    Attributes:
+        lock: the lock file.
+        model: the file that was held to it.
+        is_winner: whether it is the lock's winner, byte for byte.
+        checks: one for each bound.
+    """
+
+    lock: str
+    model: str
+    is_winner: bool
+    checks: tuple[Check, ...]
+
+    @property
+    def passed(self) -> bool:
+        """Whether all bounds hold."""
+        return all(check.holds for check in self.checks)
+
+
+def gate(
+    lock: str | Path,
+    model: str | Path | None = None,
+    *,
+    data: Dataset | str | Path | None = None,
+    fail_if: tuple[str, ...] = (),
+    latency: bool = True,
+    seconds: float = _MEASURE_S,
+) -> Gate:
+    """Check a file against a lock: its drop on the held-out samples, its size, and its latency here.
+
+    Without ``fail_if`` the bounds are the lock's budget, and the lock's own latency with 10 % of room where it was found
+    on this kind of machine; on another kind the latency is not checked unless a bound in milliseconds is given.
+
+    Args:
+        lock: the `litesmith.lock`.
+        model: the file; by default ``winner.tflite`` beside the lock.
+        data: the samples, where they are not where the lock says.
+        fail_if: bounds instead: "drop>0.5%", "latency>5ms", "latency>+10%" (of the lock's), "size>4MB", "size>+1%".
+        latency: False leaves the latency out.
+        seconds: time to measure it for.
+    """
+    kept = read_lock(lock)
+    folder = Path(lock).resolve().parent
+    path = folder / "winner.tflite" if model is None else Path(model)
+    try:
+        content = path.read_bytes()
+    except OSError as error:
+        raise UsageError(f"{path} cannot be read: {error.strerror}") from error
+    bounds = [_bound(text, kept) for text in fail_if] or _own_bounds(kept)
+    checks = []
+    for quantity, allowed in bounds:
+        if quantity == "size":
+            assert allowed is not None
+            checks.append(Check("size", len(content), allowed, "bytes", len(content) <= allowed))
+        elif quantity == "drop":
+            checks.append(_drop(kept, folder, content, data, allowed))
+        elif latency:
+            checks.append(_latency(kept, path, allowed, seconds))
+    return Gate(str(lock), str(path), content_hash(content) == kept.winner_hash, tuple(checks))
+
+
+def _own_bounds(lock: Lock) -> list[tuple[str, float | None]]:
+    size = lock.budget.max_size_bytes
+    return [
+        ("drop", lock.drop_bound),
+        ("size", float(size if size is not None else lock.trial.size_bytes)),
+        ("latency", lock.budget.max_latency_ms),
+    ]
+
+
+def _bound(text: str, lock: Lock) -> tuple[str, float]:
+    match = _BOUND.fullmatch(text)
+    fits = {"drop": ("%", ""), "latency": ("%", "ms"), "size": ("%", "MB", "kB", "B")}
+    if match is None or match[3] not in fits[match[1]]:
+        raise UsageError(f"{text!r} is not a bound; write 'drop>0.5%', 'latency>5ms', 'latency>+10%' or 'size>4MB'")
+    quantity, number, unit = match[1], float(match[2]), match[3]
+    if quantity == "drop":
+        return quantity, number / 100 if unit == "%" else number
+    if unit == "%":
+        timing = lock.trial.best_timing
+        base = lock.trial.size_bytes if quantity == "size" else 0.0 if timing is None else timing.median_ms
+        return quantity, base * (1 + number / 100)
+    return quantity, number * _UNITS.get(unit, 1.0)
+
+
+def _drop(lock: Lock, folder: Path, content: bytes, data: Any, allowed: float | None) -> Check:
+    assert allowed is not None
+    question = ask_again(lock, folder, data=data)
+    count = len(question.held_out)
+    assert count >= 1
+    seen = [question.observe(model, "held_out", 0, count) for model in (question.model, content)]
+    drop = question.score(seen[1], seen[0]).drop
+    assert drop is not None
+    few = f"; {count} samples are few" if count < FEWEST_SAMPLES else ""
+    note = f"interval {drop.drop_low:+.4f} … {drop.drop_high:+.4f} on {count} held-out samples{few}"
+    return Check("drop", drop.drop, allowed, "", drop.drop <= allowed, note)
+
+
+def _latency(lock: Lock, path: Path, allowed: float | None, seconds: float) -> Check:
+    """Check the latency; it breaks the bound only where the whole interval of its median is beyond."""
+    timing = lock.trial.best_timing
+    threads = 1 if timing is None else timing.threads
+    same = machine_facts().identity == lock.machine.identity
+    if allowed is None:
+        if timing is None or not same:
+            note = f"not checked: the lock's latency is of another machine ({lock.machine.cpu}); give latency>…ms"
+            return Check("latency", None, None, "ms", True, note)
+        allowed = timing.median_ms * (1 + ROOM)
+    (measured,) = bench(path, threads=threads, seconds=seconds, memory=False).latencies
+    found = measured.summary
+    note = f"interval {found.low:.3f} … {found.high:.3f} ms with {threads} thread(s)"
+    return Check("latency", found.median, allowed, "ms", found.low <= allowed, note)

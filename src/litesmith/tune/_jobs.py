@@ -1,0 +1,277 @@
+# SPDX-License-Identifier: Apache-2.0
+"""What workers do: make a file of a recipe, run samples through a file, find its weak layers, measure latency.
+
+Jobs and their answers are plain values, so that any process on any machine can do them; what a job makes depends on the
+question and the job alone, so that it does not matter who did it.
+"""
+
+from __future__ import annotations
+
+import tempfile
+import time
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any, Protocol
+
+import numpy as np
+
+from litesmith.accuracy import Layer, diagnose
+from litesmith.errors import LitesmithError
+from litesmith.measure import accelerators, bench, profile
+from litesmith.model import Model
+from litesmith.optimize import Recipe
+from litesmith.tune._question import Question
+
+Array = np.ndarray[Any, Any]
+PROBE_RUNS = 3
+PROBE_S = 0.05
+DIAGNOSED_SAMPLES = 64
+PROFILED_RUNS = 50
+
+
+@dataclass(frozen=True)
+class Build:
+    """Make a file; the answer is a Built."""
+
+    recipe: str
+
+    def answer(self, question: Question) -> Built:
+        """Do it."""
+        started = time.perf_counter()
+        content = question.model
+        if self.recipe:
+            made = Recipe.parse(self.recipe).apply(Model.from_bytes(question.model), question.calibrate)
+            content = made.to_bytes()
+        seconds = time.perf_counter() - started
+        return Built(content, seconds, _probe_ms(content))
+
+
+@dataclass(frozen=True)
+class Built:
+    """A file's bytes, how long it took to make, and a rough latency: to see what is hopeless, not to compare."""
+
+    model: bytes
+    seconds: float
+    probe_ms: float
+
+
+@dataclass(frozen=True)
+class Observe:
+    """Run some samples of a split; the answer is an Observation."""
+
+    model: bytes
+    split: str
+    start: int
+    stop: int
+
+    def answer(self, question: Question) -> Observation:
+        """Do it."""
+        started = time.perf_counter()
+        seen = question.observe(self.model, self.split, self.start, self.stop)
+        return Observation(seen, time.perf_counter() - started)
+
+
+@dataclass(frozen=True)
+class Observation:
+    """What the metric kept of each sample, and how long the samples took."""
+
+    seen: dict[str, Array]
+    seconds: float
+
+
+@dataclass(frozen=True)
+class Weigh:
+    """Find which operators of the float model, once quantized, are to blame; the answer is a tuple of Weight."""
+
+    model: bytes
+
+    def answer(self, question: Question) -> tuple[Weight, ...]:
+        """Do it."""
+        return _weigh(question, self.model)
+
+
+@dataclass(frozen=True)
+class Weight:
+    """An operator of the float model, its share of the error at the outputs, and the bytes that float costs more."""
+
+    operator: int
+    kind: str
+    share: float
+    extra_bytes: int
+
+
+@dataclass(frozen=True)
+class Measure:
+    """Measure latencies in interleaved rounds; the answer is (median, low, high) in ms for each model and threads."""
+
+    models: tuple[bytes, ...]
+    threads: tuple[int, ...]
+    seconds: float
+
+    def answer(self, question: Question) -> tuple[tuple[float, float, float], ...]:
+        """Do it."""
+        del question
+        return _measure(self.models, self.threads, self.seconds)
+
+
+@dataclass(frozen=True)
+class Explain:
+    """Look into a file; the answer is a tuple of TunedLayer."""
+
+    model: bytes
+
+    def answer(self, question: Question) -> tuple[TunedLayer, ...]:
+        """Do it."""
+        return _explain(question, self.model)
+
+
+@dataclass(frozen=True)
+class TunedLayer:
+    """One operator of the winner.
+
+    Attributes:
+        index, kind, name: which one; the name is that of the tensor it writes.
+        dtype: of what it writes.
+        delegate: what runs it.
+        size_bytes: of its constants.
+        time_us: in one inference; 0 where it runs as a part of its neighbour.
+        error_share: its share of the error at the outputs; None where it was not compared with the float model.
+        sqnr_db: signal over error there.
+    """
+
+    index: int
+    kind: str
+    name: str
+    dtype: str
+    delegate: str
+    size_bytes: int
+    time_us: float
+    error_share: float | None
+    sqnr_db: float | None
+
+
+@dataclass(frozen=True)
+class Accelerate:
+    """Measure a file on every accelerator there is; the answer is a tuple of OnAccelerator."""
+
+    model: bytes
+    seconds: float
+    trial: int
+
+    def answer(self, question: Question) -> tuple[OnAccelerator, ...]:
+        """Do it."""
+        del question
+        result = accelerators(Model.from_bytes(self.model), seconds=self.seconds)
+        return tuple(
+            OnAccelerator(
+                trial=self.trial,
+                name=run.name,
+                latency_ms=run.summary.median if run.samples_ms else None,
+                ran=run.ran,
+                best=run.name == result.best,
+                verdict=run.verdict or run.problem,
+            )
+            for run in (*result.runs, *result.absent)
+        )
+
+
+@dataclass(frozen=True)
+class OnAccelerator:
+    """A trial's file on one accelerator: its latency, whether it really ran there, and whether that is the best of all."""
+
+    trial: int
+    name: str
+    latency_ms: float | None
+    ran: bool
+    best: bool
+    verdict: str
+
+
+@dataclass(frozen=True)
+class Failure:
+    """Why a job has no answer; ``crashed`` where the process that did it died."""
+
+    reason: str
+    crashed: bool = False
+
+
+class Job(Protocol):
+    """Something to do, given the question; whoever does it makes the same of it."""
+
+    def answer(self, question: Any) -> Any:
+        """Do it."""
+
+
+def work(question: Any, job: Job) -> Any:
+    """Do a job; an error becomes a Failure, which the search records."""
+    try:
+        return job.answer(question)
+    except LitesmithError as error:
+        return Failure(str(error))
+    except Exception as error:  # noqa: BLE001 (a candidate that breaks a pass is a finding about it, and is recorded)
+        return Failure(f"{type(error).__name__}: {error}")
+
+
+def _probe_ms(content: bytes) -> float:
+    from litesmith.runtime import Session, random_inputs
+
+    with Session(content) as session:
+        session.run(random_inputs(session))
+        times: list[float] = []
+        while len(times) < PROBE_RUNS or sum(times) < PROBE_S:  # the least of many, so that a busy machine hardly shows
+            started = time.perf_counter()
+            session.run()
+            times.append(time.perf_counter() - started)
+    return 1000 * min(times)
+
+
+def _weigh(question: Question, content: bytes) -> tuple[Weight, ...]:
+    real, quantized = Model.from_bytes(question.model), Model.from_bytes(content)
+    report = diagnose(real, quantized, question.calibrate, samples=DIAGNOSED_SAMPLES, seed=question.seed)
+    producers = real.main.producers()
+    found = []
+    for layer in report.layers:
+        # Tensor i of the float model is tensor i of the quantized one, so its producer is known there too.
+        tensor = quantized.main.operators[layer.index].outputs[0]
+        if layer.share > 0 and tensor in producers:
+            found.append(Weight(producers[tensor], layer.kind, layer.share, layer.float_bytes - layer.size_bytes))
+    return tuple(found)
+
+
+def _explain(question: Question, content: bytes) -> tuple[TunedLayer, ...]:
+    model = Model.from_bytes(content)
+    timed = {o.index: o for o in profile(model, runs=PROFILED_RUNS).operators}
+    compared: dict[int, Layer] = {}
+    if content != question.model and any(t.dtype in ("int8", "int16") for t in model.main.tensors if not t.is_constant):
+        report = diagnose(question.model, content, question.calibrate, samples=DIAGNOSED_SAMPLES, seed=question.seed)
+        compared = {layer.index: layer for layer in report.layers}
+    found = []
+    for index, operator in enumerate(model.main.operators):
+        out, time_us, layer = model.main.tensors[operator.outputs[0]], timed.get(index), compared.get(index)
+        constants = [model.main.tensors[t].buffer for t in operator.inputs if t >= 0]
+        found.append(
+            TunedLayer(
+                index=index,
+                kind=operator.name,
+                name=out.name,
+                dtype=out.dtype,
+                delegate="" if time_us is None else time_us.delegate,
+                size_bytes=sum(len(b) for b in constants if b is not None),
+                time_us=0.0 if time_us is None else time_us.mean_us,
+                error_share=None if layer is None else layer.share,
+                sqnr_db=None if layer is None else layer.sqnr_db,
+            )
+        )
+    return tuple(found)
+
+
+def _measure(
+    models: tuple[bytes, ...], threads: tuple[int, ...], seconds: float
+) -> tuple[tuple[float, float, float], ...]:
+    with tempfile.TemporaryDirectory(prefix="litesmith-") as folder:
+        paths = []
+        for number, content in enumerate(models):
+            paths.append(Path(folder) / f"{number}.tflite")
+            paths[-1].write_bytes(content)
+        measured = bench(*paths, threads=threads, seconds=seconds, memory=False)
+    return tuple((s.median, s.low, s.high) for s in (latency.summary for latency in measured.latencies))

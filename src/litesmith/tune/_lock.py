@@ -1,0 +1,202 @@
+# SPDX-License-Identifier: Apache-2.0
+"""The lock file: everything that made the winner, so that it can be made again byte for byte, and held to its figures."""
+
+from __future__ import annotations
+
+import os
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+
+from litesmith.data import Dataset
+from litesmith.errors import DataError, OptimizeError, UsageError
+from litesmith.measure import MachineFacts, machine_facts
+from litesmith.model import Model
+from litesmith.optimize import Recipe
+from litesmith.result import Result
+from litesmith.tune._budget import Budget
+from litesmith.tune._journal import write_whole
+from litesmith.tune._question import Question, content_hash
+from litesmith.tune._trial import Trial
+
+
+@dataclass(frozen=True)
+class Origin:
+    """Where the parts of a question come from; None for samples that only a program can make again.
+
+    Paths are as the user has them; in a lock file they are relative to its folder.
+    """
+
+    model: str
+    data: str | None
+    calibrate: str | None
+    preprocess: str
+    limit: int | None
+
+
+@dataclass(frozen=True)
+class Lock(Result, kind="lock", schema=1):
+    """What made the winner, and what it reached.
+
+    Attributes:
+        recipe: of the winner; empty where the float model won.
+        model_hash: SHA-256 of the float file.
+        winner_hash: SHA-256 of the winner.
+        origin: where model and samples are.
+        calibrate_hash, search_hash, held_out_hash: fingerprints of the splits.
+        metric: its name.
+        model_output: the output that was scored, where the model has several.
+        label_offset: added to class numbers.
+        seed: of the splits and everything drawn.
+        budget: the bounds.
+        drop_bound: what the score may fall by, in its own unit.
+        trial: the winner's figures.
+        machine: the facts and versions it was found with.
+    """
+
+    recipe: str
+    model_hash: str
+    winner_hash: str
+    origin: Origin
+    calibrate_hash: str
+    search_hash: str
+    held_out_hash: str
+    metric: str
+    model_output: str | None
+    label_offset: int
+    seed: int
+    budget: Budget
+    drop_bound: float
+    trial: Trial
+    machine: MachineFacts
+
+
+def make_lock(
+    question: Question,
+    origin: Origin,
+    budget: Budget,
+    drop_bound: float,
+    winner: Trial,
+    machine: MachineFacts,
+    folder: Path,
+) -> Lock:
+    """Return the lock of a winner, for a file in ``folder``."""
+
+    def relative(place: str | None) -> str | None:
+        return os.path.relpath(place, folder.resolve()) if place is not None and Path(place).is_absolute() else place
+
+    moved = Origin(
+        relative(origin.model) or "", relative(origin.data), relative(origin.calibrate), origin.preprocess, origin.limit
+    )
+    return Lock(
+        recipe=winner.recipe,
+        model_hash=content_hash(question.model),
+        winner_hash=winner.file,
+        origin=moved,
+        calibrate_hash=question.calibrate.fingerprint(),
+        search_hash=question.search.fingerprint(),
+        held_out_hash=question.held_out.fingerprint(),
+        metric=question.metric,
+        model_output=question.output,
+        label_offset=question.label_offset,
+        seed=question.seed,
+        budget=budget,
+        drop_bound=drop_bound,
+        trial=winner,
+        machine=machine,
+    )
+
+
+def read_lock(path: str | Path) -> Lock:
+    """Read a lock file."""
+    try:
+        return Lock.from_json(Path(path))
+    except OSError as error:
+        raise UsageError(f"{path} cannot be read: {error.strerror}") from error
+
+
+def ask_again(
+    lock: Lock, folder: Path, *, model: str | Path | None = None, data: Any = None, calibrate: Any = None
+) -> Question:
+    """Return the question that a lock answers, from the places it names or those given; refuses other content."""
+    from litesmith.tune._tune import ask
+
+    found_model = _found(lock.origin.model, folder, model, "the float model", "model")
+    found_data = _found(lock.origin.data, folder, data, "the samples", "data")
+    wants_own = lock.origin.calibrate is not None or calibrate is not None
+    found_calibrate = (
+        _found(lock.origin.calibrate, folder, calibrate, "the calibration samples", "calibrate") if wants_own else None
+    )
+    question, _ = ask(
+        found_model,
+        found_data,
+        None if isinstance(found_data, Dataset) else lock.origin.preprocess or None,
+        found_calibrate,
+        lock.metric,
+        limit=lock.origin.limit,
+        model_output=lock.model_output,
+        label_offset=lock.label_offset,
+        seed=lock.seed,
+    )
+    if content_hash(question.model) != lock.model_hash:
+        raise OptimizeError(f"{found_model} is not the float model of the lock: its SHA-256 differs")
+    for name in ("calibrate", "held_out"):
+        if getattr(question, name).fingerprint() != getattr(lock, f"{name}_hash"):
+            raise DataError(
+                f"the {name.replace('_', '-')} samples are not those of the lock: their fingerprint differs; give the same "
+                "data and preprocessing"
+            )
+    return question
+
+
+def _found(place: str | None, folder: Path, given: Any, what: str, option: str) -> Any:
+    if given is not None:
+        return given
+    if place is None:
+        raise UsageError(f"the lock does not say where {what} are: they came from a program; give {option}=…")
+    path = folder / place
+    return path if path.exists() or "/" in place else place  # a name such as module:function is no path
+
+
+def reproduce(
+    lock: str | Path,
+    output: str | Path | None = None,
+    *,
+    model: str | Path | None = None,
+    data: Dataset | str | Path | None = None,
+    calibrate: Dataset | str | Path | None = None,
+) -> Path:
+    """Make the winner of a lock file again, byte for byte, and return its path.
+
+    Args:
+        lock: the `litesmith.lock`.
+        output: the file to write; by default ``winner.tflite`` beside the lock.
+        model: the float model, where it is not where the lock says.
+        data: the samples, where they are not where the lock says.
+        calibrate: the calibration samples, likewise.
+
+    Raises:
+        OptimizeError: the model differs, or what was made is not the winner; the message says which versions differ.
+    """
+    kept = read_lock(lock)
+    folder = Path(lock).resolve().parent
+    question = ask_again(kept, folder, model=model, data=data, calibrate=calibrate)
+    content = question.model
+    if kept.recipe:
+        content = Recipe.parse(kept.recipe).apply(Model.from_bytes(question.model), question.calibrate).to_bytes()
+    if content_hash(content) != kept.winner_hash:
+        raise OptimizeError(f"the file made is not the winner of the lock: its SHA-256 differs; {_differences(kept)}")
+    target = folder / "winner.tflite" if output is None else Path(output)
+    write_whole(target, content)
+    return target
+
+
+def _differences(lock: Lock) -> str:
+    now = machine_facts()
+    found = [
+        f"{name} was {version} and is {now.versions.get(name, 'missing')}"
+        for name, version in lock.machine.versions.items()
+        if now.versions.get(name) != version
+    ]
+    found += [] if now.cpu == lock.machine.cpu else [f"the CPU was {lock.machine.cpu} and is {now.cpu}"]
+    return ", ".join(found) or "versions and CPU are the same"

@@ -1,0 +1,140 @@
+# SPDX-License-Identifier: Apache-2.0
+"""What every trial is about: the float model, the three splits, the metric; as one value that workers are sent once."""
+
+from __future__ import annotations
+
+import hashlib
+from collections.abc import Mapping
+from dataclasses import dataclass
+from typing import Any
+
+import numpy as np
+
+from litesmith.accuracy import Drop
+from litesmith.accuracy._metric import Metric
+from litesmith.accuracy._named import metric_named
+from litesmith.accuracy._predict import Candidate, Job, observe
+from litesmith.accuracy._statistics import bootstrap, mcnemar, paired_bootstrap, wilson
+from litesmith.data import Dataset
+from litesmith.tune._trial import Score
+
+Array = np.ndarray[Any, Any]
+Seen = Mapping[str, Array]
+CONFIDENCE = 0.95
+RESAMPLES = 500
+
+
+@dataclass(frozen=True)
+class Question:
+    """The float model, its samples, and how it is scored.
+
+    Attributes:
+        model: the float file's bytes.
+        calibrate: samples for calibration and recovery.
+        search: samples that candidates are scored on, in random order.
+        held_out: samples that only finalists are scored on.
+        metric: its name.
+        output: the output it looks at, where the model has several.
+        label_offset: added to class numbers.
+        seed: of everything that is drawn.
+    """
+
+    model: bytes
+    calibrate: Dataset
+    search: Dataset
+    held_out: Dataset
+    metric: str
+    output: str | None = None
+    label_offset: int = 0
+    seed: int = 0
+
+    def split(self, name: str) -> Dataset:
+        """Return the samples of a split that models are scored on."""
+        return self.held_out if name == "held_out" else self.search
+
+    def scorer(self) -> Metric:
+        """Return the metric."""
+        data = self.search
+        return metric_named(
+            self.metric,
+            labels=data.labels,
+            class_names=data.class_names,
+            output=self.output,
+            label_offset=self.label_offset,
+        )
+
+    def digest(self) -> str:
+        """Return the hash of everything that the outcome of a recipe depends on besides the versions."""
+        parts = (
+            content_hash(self.model),
+            *(data.fingerprint() for data in (self.calibrate, self.search)),
+            self.metric,
+            str(self.output),
+            str(self.label_offset),
+            str(self.seed),
+        )
+        return hashlib.sha256("\n".join(parts).encode()).hexdigest()
+
+    def observe(self, model: bytes, split: str, start: int, stop: int) -> dict[str, Array]:
+        """Run samples of a split and return what the metric keeps of each."""
+        metric = self.scorer()
+        reference = Candidate.of(self.model) if metric.needs_reference else None
+        return observe(Job(Candidate.of(model), self.split(split)[start:stop], metric, reference))
+
+    def score(self, seen: Seen, float_seen: Seen | None = None) -> Score:
+        """Return the score of what was seen, and its drop against the float model on the same samples."""
+        metric = self.scorer()
+        count = len(next(iter(seen.values())))
+        settings: dict[str, Any] = {"confidence": CONFIDENCE, "resamples": RESAMPLES, "seed": self.seed}
+        score = metric.scorer(seen)
+        right = metric.successes(seen)
+        interval = (
+            bootstrap(score, count, **settings)
+            if right is None
+            else wilson(int(right.sum()), len(right), confidence=CONFIDENCE)
+        )
+        drop = None if float_seen is None else self._drop(metric, float_seen, seen, count, settings)
+        return Score(score(None), interval.low, interval.high, count, drop)
+
+    def _drop(self, metric: Metric, before: Seen, after: Seen, count: int, settings: dict[str, Any]) -> Drop:
+        right = metric.successes(before), metric.successes(after)
+        if right[0] is not None and right[1] is not None:
+            test = mcnemar(right[0], right[1], confidence=CONFIDENCE)
+            base = wilson(int(right[0].sum()), count, confidence=CONFIDENCE)
+        else:
+            test = paired_bootstrap(metric.scorer(before), metric.scorer(after), count, **settings)
+            base = bootstrap(metric.scorer(before), count, **settings)
+        sign = 1 if metric.higher_is_better else -1
+        low, high = sorted((sign * test.low, sign * test.high))
+        return Drop(
+            against="float",
+            value=metric.scorer(before)(None),
+            low=base.low,
+            high=base.high,
+            drop=sign * test.difference,
+            drop_low=low,
+            drop_high=high,
+            p_value=test.p_value,
+            significant=test.p_value < 1 - CONFIDENCE,
+            test=test.method,
+            lost=test.only_first,
+            won=test.only_second,
+        )
+
+    def losses(self, float_seen: Seen, seen: Seen) -> Array | None:
+        """Return the paired loss of each sample, 1, 0 or -1, where a sample is right or wrong; else None."""
+        metric = self.scorer()
+        before, after = metric.successes(float_seen), metric.successes(seen)
+        if before is None or after is None:
+            return None
+        return before.astype(np.float64) - after.astype(np.float64)
+
+
+def content_hash(content: bytes) -> str:
+    """Return the SHA-256 of some bytes."""
+    return hashlib.sha256(content).hexdigest()
+
+
+def joined(parts: list[dict[str, Array]]) -> dict[str, Array]:
+    """Return what was seen in several ranges of samples as one."""
+    return {name: np.concatenate([part[name] for part in parts]) for name in parts[0]}

@@ -1,0 +1,462 @@
+# SPDX-License-Identifier: Apache-2.0
+"""Run candidates: each is built, scored range by range, stopped where it is hopeless, and written down.
+
+What becomes of a candidate depends on itself alone, never on when or where its jobs ran: ranges are tested in order,
+and one that was run ahead, because a worker was idle, counts for nothing where an earlier one stopped the candidate.
+So the trials are the same for any number of workers.
+"""
+
+from __future__ import annotations
+
+import json
+import time
+from collections.abc import Sequence
+from dataclasses import dataclass, field, replace
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+
+from litesmith.errors import SessionError
+from litesmith.progress import task
+from litesmith.tune._budget import Budget
+from litesmith.tune._jobs import (
+    Accelerate,
+    Build,
+    Built,
+    Explain,
+    Failure,
+    Job,
+    Measure,
+    Observation,
+    Observe,
+    OnAccelerator,
+    TunedLayer,
+    Weigh,
+    Weight,
+)
+from litesmith.tune._journal import NO_SPACE, Journal, write_whole
+from litesmith.tune._question import Array, Question, content_hash, joined
+from litesmith.tune._sequential import refuted_after
+from litesmith.tune._trial import DONE, FAILED, STOPPED, Timing, Trial
+from litesmith.tune._workers import Workers
+
+RANGES = 8
+FEWEST_SAMPLES = 64
+HOPELESS = 5.0
+"""A candidate is too slow to score when its rough latency is this many times what it has to beat."""
+TOGETHER = 10
+"""Files measured in one interleaved round; more would make a round longer than the machine stays the same."""
+
+
+@dataclass
+class _Candidate:
+    """A candidate under way: its file, and what was seen of it by range."""
+
+    trial: Trial
+    model: bytes | None = None
+    asked: int = 0
+    seen: dict[int, Observation | Failure] = field(default_factory=dict)
+    whole: list[Observation] = field(default_factory=list)  # of the ranges that were tested, in order
+    tested: int = 0
+    finished: bool = False
+
+
+class Search:
+    """All trials of one question: those in the journal are not repeated."""
+
+    def __init__(
+        self,
+        question: Question,
+        workers: Workers,
+        meter: Workers,
+        journal: Journal,
+        folder: Path,
+        budget: Budget,
+        *,
+        key: str,
+        deadline: float | None = None,
+    ) -> None:
+        self.question, self.budget = question, budget
+        self._workers, self._meter, self._journal, self._folder, self._key = workers, meter, journal, folder, key
+        self._deadline = deadline
+        self._files = folder / "files"
+        self._files.mkdir(exist_ok=True)
+        self._known = {
+            record["key"]: Trial.from_json(json.dumps(record)) for record in journal.records if "key" in record
+        }
+        self.trials: dict[int, Trial] = {}
+        self.left_out: list[tuple[str, str]] = []
+        self.work_s = 0.0
+        self.reused = 0
+        self._tickets = 0
+        self._float_seen: dict[str, dict[str, Array]] = {}
+        self._float_probe_ms = 0.0
+        self.drop_bound = 0.0
+        self._stops = f"drop {budget.max_drop:g}, latency {budget.max_latency_ms}, least {budget.minimize}"
+
+    @property
+    def out_of_time(self) -> bool:
+        """Whether the time of the budget is up."""
+        return self._deadline is not None and time.monotonic() > self._deadline
+
+    # ------------------------------------------------------------------ the float model
+
+    def baseline(self) -> Trial:
+        """Score the float model on the search split."""
+        started = time.perf_counter()
+        built = self._one(Build(""))
+        if isinstance(built, Failure):
+            raise SessionError(f"the float model does not run, so there is nothing to start from: {built.reason}")
+        self._float_probe_ms = built.probe_ms
+        seen = self._observed_float("search")
+        score = self.question.score(seen)
+        self.drop_bound = self.budget.drop_bound(score.value)
+        trial = Trial(0, "baseline", "", DONE, score=score, score_s=time.perf_counter() - started)
+        trial = replace(trial, key=self._trial_key(""))
+        known = self._known.get(trial.key)
+        if known is not None and known.file:
+            trial = replace(known, number=0)
+        return self._keep(trial, self.question.model)
+
+    def _observed_float(self, split: str) -> dict[str, Array]:
+        """Return what the metric keeps of the float model, from the folder where it is there already."""
+        if split not in self._float_seen:
+            path = self._folder / "files" / f"{self._key[:16]}-{split}.npz"
+            if path.exists():
+                with np.load(path, allow_pickle=False) as stored:
+                    self._float_seen[split] = dict(stored)
+            else:
+                seen = self._observe_all([self.question.model], split)[0]
+                if isinstance(seen, Failure):
+                    raise SessionError(f"the float model cannot be scored: {seen.reason}")
+                self._float_seen[split] = seen
+                if all(array.dtype != object for array in seen.values()):  # texts and boxes are run again instead
+                    self._save_arrays(path, seen)
+        return self._float_seen[split]
+
+    def _save_arrays(self, path: Path, arrays: dict[str, Array]) -> None:
+        import io
+
+        buffer = io.BytesIO()
+        named: dict[str, Any] = dict(arrays)
+        np.savez_compressed(buffer, **named)
+        try:
+            write_whole(path, buffer.getvalue())
+        except OSError as error:
+            if error.errno not in NO_SPACE:
+                raise  # without space it is run again after a restart
+
+    # ------------------------------------------------------------------ candidates
+
+    def run(self, stage: str, recipes: Sequence[str]) -> list[Trial]:
+        """Build and score candidates, cheapest first; returns their trials in the order given."""
+        first = len(self.trials)
+        wanted = [Trial(first + n, stage, r, DONE, key=self._trial_key(r)) for n, r in enumerate(recipes)]
+        waiting = []
+        for trial in wanted:
+            known = self._known.get(trial.key)
+            if known is not None and self._still_holds(known):
+                self.trials[trial.number] = replace(known, number=trial.number, stage=stage)
+                self.reused += 1
+            else:
+                waiting.append(_Candidate(trial))
+        with task(f"Trying {stage}", total=len(waiting)) as advance:
+            self._run(waiting, advance)
+        return [self.trials[t.number] for t in wanted if t.number in self.trials]
+
+    def _still_holds(self, known: Trial) -> bool:
+        """Say whether a trial of the journal answers this budget too: one that was stopped answers only its own."""
+        if known.status == STOPPED:
+            return known.stopped_by == self._stops
+        if known.status == FAILED:
+            return "no space" not in known.reason
+        return (self._files / f"{known.file}.tflite").exists()
+
+    def _run(self, waiting: list[_Candidate], advance: Any) -> None:
+        running: list[_Candidate] = []
+        tickets: dict[int, tuple[_Candidate, int]] = {}
+        while waiting or running:
+            while len(tickets) < self._workers.count + 1:
+                ready = self._next_job(running, waiting, ahead=len(tickets) < self._workers.count)
+                if ready is None:
+                    break
+                candidate, number, job = ready
+                if candidate not in running:
+                    running.append(candidate)
+                tickets[self._submit(job)] = candidate, number
+            if not tickets:
+                break
+            ticket, answer = self._workers.next()
+            candidate, number = tickets.pop(ticket)
+            if not candidate.finished:
+                self._take(candidate, number, answer)
+                if candidate.finished:
+                    advance(1)
+            running = [c for c in running if not c.finished]
+        for candidate in waiting:
+            self.left_out.append((candidate.trial.recipe, "no time left"))
+        for _ in range(len(tickets)):  # ranges that were run ahead of a candidate that is finished
+            self._workers.next()
+
+    def _next_job(
+        self, running: list[_Candidate], waiting: list[_Candidate], *, ahead: bool
+    ) -> tuple[_Candidate, int, Job] | None:
+        """Return what to do next: the range that is due, a new candidate, or a range ahead for an idle worker."""
+        for candidate in running:
+            if candidate.model is not None and candidate.asked == candidate.tested:
+                return self._range_job(candidate)
+        if waiting and not self.out_of_time and len(running) <= self._workers.count:
+            candidate = waiting.pop(0)
+            return candidate, -1, Build(candidate.trial.recipe)
+        for candidate in running if ahead else ():
+            if candidate.model is not None and candidate.asked < len(self._ranges("search")):
+                return self._range_job(candidate)
+        return None
+
+    def _range_job(self, candidate: _Candidate) -> tuple[_Candidate, int, Job] | None:
+        ranges = self._ranges("search")
+        if candidate.asked >= len(ranges):
+            return None
+        number, candidate.asked = candidate.asked, candidate.asked + 1
+        assert candidate.model is not None
+        return candidate, number, Observe(candidate.model, "search", *ranges[number])
+
+    def _take(self, candidate: _Candidate, number: int, answer: Any) -> None:
+        """Take the answer to a job of a candidate: its file, what was seen of a range, or a failure."""
+        if isinstance(answer, Built):
+            self._take_file(candidate, answer)
+        elif number < 0:
+            self._finish(candidate, replace(candidate.trial, status=FAILED, reason=answer.reason))
+        else:
+            candidate.seen[number] = answer
+            self._test(candidate)
+
+    def _take_file(self, candidate: _Candidate, built: Built) -> None:
+        digest = content_hash(built.model)
+        trial = replace(candidate.trial, file=digest, size_bytes=len(built.model), build_s=built.seconds)
+        candidate.trial, candidate.model = trial, built.model
+        self.work_s += built.seconds
+        twin = next((t for t in self.trials.values() if t.file == digest and t.status != FAILED), None)
+        if twin is not None:  # another recipe made the same file
+            self._finish(
+                candidate, replace(trial, status=twin.status, reason=twin.reason, score=twin.score, timing=twin.timing)
+            )
+            return
+        limit = self._slowest_ms()
+        if built.probe_ms > limit:
+            reason = f"too slow to score: about {built.probe_ms:.3g} ms, {HOPELESS:g} times what it has to beat"
+            self._finish(candidate, replace(trial, status=STOPPED, reason=reason, stopped_by=self._stops))
+
+    def _slowest_ms(self) -> float:
+        """Return the rough latency above which a candidate is hopeless."""
+        if self.budget.max_latency_ms is not None:
+            return HOPELESS * self.budget.max_latency_ms
+        return HOPELESS * self._float_probe_ms if self.budget.minimize == "latency" else float("inf")
+
+    def _test(self, candidate: _Candidate) -> None:
+        """Look at the ranges that are complete from the first on: stop the candidate, go on, or be done with it."""
+        question, ranges = self.question, self._ranges("search")
+        while candidate.tested in candidate.seen:
+            answer = candidate.seen[candidate.tested]
+            if isinstance(answer, Failure):
+                self._finish(candidate, replace(candidate.trial, status=FAILED, reason=answer.reason))
+                return
+            candidate.whole.append(answer)
+            candidate.tested += 1
+            seen = joined([part.seen for part in candidate.whole])
+            seconds = sum(part.seconds for part in candidate.whole)
+            count = ranges[candidate.tested - 1][1]
+            before = {name: array[:count] for name, array in self._observed_float("search").items()}
+            is_last = candidate.tested == len(ranges)
+            losses = question.losses(before, seen)
+            stopped = None
+            if losses is not None and not is_last:
+                stopped = refuted_after(losses, self.drop_bound)
+            elif losses is None and not is_last:
+                stopped = count if self._far_below(before, seen) else None
+            if not is_last and stopped is None:
+                continue
+            self.work_s += seconds
+            score = question.score(seen, before)
+            trial = replace(candidate.trial, score=score, score_s=seconds)
+            if stopped is not None:
+                reason = (
+                    f"loses more than {self.drop_bound:.4g} for sure after {stopped} of {len(question.search)} samples"
+                )
+                trial = replace(trial, status=STOPPED, reason=reason, stopped_by=self._stops)
+            self._finish(candidate, trial)
+            return
+
+    def _far_below(self, before: dict[str, Array], seen: dict[str, Array]) -> bool:
+        """Say whether a score without right and wrong is below the bound for sure, allowing for all the looks."""
+        drop = self.question.score(seen, before).drop
+        assert drop is not None
+        spread = (drop.drop_high - drop.drop_low) / 3.92  # of a 95 % interval, to a standard deviation
+        return drop.drop - 3.0 * spread > self.drop_bound  # one-sided 0.13 %, over at most 7 looks below 1 %
+
+    def _finish(self, candidate: _Candidate, trial: Trial) -> None:
+        candidate.finished = True
+        self._keep(trial, candidate.model)
+
+    # ------------------------------------------------------------------ finalists
+
+    def measure(self, trials: Sequence[Trial], *, threads: Sequence[int] = (1,), seconds: float = 1.0) -> list[Trial]:
+        """Measure latencies, alone and interleaved with the float model; returns the trials with them."""
+        result = {t.number: t for t in trials}
+        lacking = [t for t in trials if t.file and any(n not in _measured(t) for n in threads)]
+        with task("Measuring latency", total=len(lacking)) as advance:
+            for start in range(0, len(lacking), TOGETHER):
+                group = lacking[start : start + TOGETHER]
+                for trial, timings in zip(group, self._timings(group, tuple(threads), seconds), strict=True):
+                    if timings:
+                        first = next((t for t in timings if t.threads == 1), trial.timing)
+                        others = tuple(t for t in timings if t.threads != 1) or trial.threads
+                        result[trial.number] = self._keep(replace(trial, timing=first, threads=others))
+                    advance(1)
+        return [result[t.number] for t in trials]
+
+    def _timings(self, group: Sequence[Trial], threads: tuple[int, ...], seconds: float) -> list[tuple[Timing, ...]]:
+        models = (self.question.model, *(self.content(t) for t in group))
+        answer = self._one(Measure(models, threads, seconds), self._meter)
+        if isinstance(answer, Failure):
+            if len(group) == 1:
+                self._keep(replace(group[0], status=FAILED, reason=f"its latency cannot be measured: {answer.reason}"))
+                return [()]
+            return [self._timings([trial], threads, seconds)[0] for trial in group]
+        self.work_s += seconds * len(models) * len(threads)
+        rows = [answer[start : start + len(threads)] for start in range(0, len(answer), len(threads))]
+        return [
+            tuple(
+                Timing(n, median, low, high, base[0])
+                for n, (median, low, high), base in zip(threads, row, rows[0], strict=True)
+            )
+            for row in rows[1:]
+        ]
+
+    def verify(self, trials: Sequence[Trial]) -> list[Trial]:
+        """Score trials on the samples that the search never saw."""
+        lacking = [t for t in trials if t.held_out is None and t.file]
+        before = self._observed_float("held_out")
+        found = self._observe_all([self.content(t) for t in lacking], "held_out")
+        result = {t.number: t for t in trials}
+        for trial, seen in zip(lacking, found, strict=True):
+            if isinstance(seen, Failure):
+                result[trial.number] = self._keep(replace(trial, status=FAILED, reason=seen.reason))
+            else:
+                is_float = trial.file == content_hash(self.question.model)
+                score = self.question.score(seen, None if is_float else before)
+                result[trial.number] = self._keep(replace(trial, held_out=score))
+        return [result[t.number] for t in trials]
+
+    def weights(self, trial: Trial) -> tuple[Weight, ...]:
+        """Return the operators of the float model that lose most once they are quantized as in this trial."""
+        found = self._one(Weigh(self.content(trial)))
+        if isinstance(found, Failure):
+            self.left_out.append(
+                ("mixed precision", f"the weak layers of {trial.recipe} cannot be found: {found.reason}")
+            )
+            return ()
+        return tuple(found)
+
+    def layers(self, trial: Trial) -> tuple[TunedLayer, ...]:
+        """Return size, time and error of each operator of a trial's file."""
+        found = self._one(Explain(self.content(trial)), self._meter)
+        if isinstance(found, Failure):
+            self.left_out.append((f"the layers of {trial.name}", found.reason))
+            return ()
+        return tuple(found)
+
+    def on_accelerators(self, trials: Sequence[Trial], seconds: float) -> tuple[OnAccelerator, ...]:
+        """Return the latency of trials' files on every accelerator of the machine that measures."""
+        found: list[OnAccelerator] = []
+        with task("Trying accelerators", total=len(trials)) as advance:
+            for trial in trials:
+                answer = self._one(Accelerate(self.content(trial), seconds, trial.number), self._meter)
+                if isinstance(answer, Failure):
+                    self.left_out.append((f"{trial.name} on accelerators", answer.reason))
+                else:
+                    found += answer
+                advance(1)
+        return tuple(found)
+
+    def others(self) -> list[Trial]:
+        """Return the trials of the journal that this search has no use for: other models, data or bounds may."""
+        used = {t.key for t in self.trials.values()}
+        return [t for key, t in self._known.items() if key not in used]
+
+    def content(self, trial: Trial) -> bytes:
+        """Return the bytes of a trial's file."""
+        return (self._files / f"{trial.file}.tflite").read_bytes()
+
+    # ------------------------------------------------------------------ jobs and journal
+
+    def _observe_all(self, models: Sequence[bytes], split: str) -> list[dict[str, Array] | Failure]:
+        """Run all samples of a split through each model, the ranges spread over the workers."""
+        tickets: dict[int, tuple[int, int]] = {}
+        parts: list[dict[int, Observation]] = [{} for _ in models]
+        failures: dict[int, Failure] = {}
+        ranges = self._ranges(split)
+        for row, model in enumerate(models):
+            for number, (start, stop) in enumerate(ranges):
+                tickets[self._submit(Observe(model, split, start, stop))] = row, number
+        with task(f"Scoring on {split.replace('_', '-')}", total=len(tickets)) as advance:
+            for _ in range(len(tickets)):
+                ticket, answer = self._workers.next()
+                row, number = tickets[ticket]
+                if isinstance(answer, Failure):
+                    failures[row] = answer
+                else:
+                    parts[row][number] = answer
+                    self.work_s += answer.seconds
+                advance(1)
+        return [
+            failures[row] if row in failures else joined([part[n].seen for n in range(len(ranges))])
+            for row, part in enumerate(parts)
+        ]
+
+    def _ranges(self, split: str) -> list[tuple[int, int]]:
+        count = len(self.question.split(split))
+        step = max(FEWEST_SAMPLES, -(-count // RANGES))
+        return [(start, min(start + step, count)) for start in range(0, count, step)]
+
+    def _submit(self, job: Job, workers: Workers | None = None) -> int:
+        self._tickets += 1
+        (workers or self._workers).submit(self._tickets, job)
+        return self._tickets
+
+    def _one(self, job: Job, workers: Workers | None = None) -> Any:
+        """Do one job with nothing else under way."""
+        started = time.perf_counter()
+        ticket = self._submit(job, workers)
+        found, answer = (workers or self._workers).next()
+        assert found == ticket
+        if isinstance(job, (Build, Weigh, Explain, Accelerate)):
+            self.work_s += time.perf_counter() - started
+        return answer
+
+    def _trial_key(self, recipe: str) -> str:
+        return content_hash(f"{self._key}\n{recipe}".encode())
+
+    def _keep(self, trial: Trial, model: bytes | None = None) -> Trial:
+        """Write a trial down, its file first; where the disk is full the trial has failed, and that is written."""
+        if model is not None and trial.status == DONE:
+            trial = replace(trial, file=content_hash(model), size_bytes=len(model))
+            path = self._files / f"{trial.file}.tflite"
+            try:
+                if not path.exists():
+                    write_whole(path, model)
+            except OSError as error:
+                if error.errno not in NO_SPACE:
+                    raise
+                reason = f"no space for its file of {len(model):,} bytes in {self._files}"
+                trial = replace(trial, status=FAILED, reason=reason, file="")
+        self.trials[trial.number] = trial
+        self._known[trial.key] = trial
+        self._journal.append(json.loads(trial.to_json()))
+        return trial
+
+
+def _measured(trial: Trial) -> set[int]:
+    """Return the numbers of threads with which a latency is known; one that is unsure is measured again."""
+    return {t.threads for t in (trial.timing, *trial.threads) if t is not None and t.is_sure}

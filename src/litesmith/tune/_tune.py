@@ -1,0 +1,464 @@
+# SPDX-License-Identifier: Apache-2.0
+"""The search: float model, candidates from cheap to dear, latency alone, the front verified, the winner with its proof."""
+
+from __future__ import annotations
+
+import json
+import os
+import time
+from collections.abc import Mapping, Sequence
+from contextlib import ExitStack
+from dataclasses import dataclass, replace
+from pathlib import Path
+from typing import Any
+
+from litesmith.data import Dataset, Preprocess
+from litesmith.errors import UsageError
+from litesmith.measure import MachineFacts, machine_facts
+from litesmith.model import Model
+from litesmith.optimize import Recipe
+from litesmith.result import Result
+from litesmith.tune import _candidates as candidates
+from litesmith.tune._advise import Advice, advise
+from litesmith.tune._budget import Budget, parse_bytes, parse_milliseconds, parse_seconds, parse_share
+from litesmith.tune._cluster import ClusterWorkers
+from litesmith.tune._decide import Verdict, decide, finalists
+from litesmith.tune._jobs import OnAccelerator, TunedLayer
+from litesmith.tune._journal import NO_SPACE, Journal, only_one, write_whole
+from litesmith.tune._lock import Lock, Origin, make_lock
+from litesmith.tune._plan import Plan, make_plan
+from litesmith.tune._question import Question, content_hash
+from litesmith.tune._search import Search
+from litesmith.tune._sparsity import search_sparsity
+from litesmith.tune._stamp import stamp
+from litesmith.tune._trial import DONE, Trial, pareto
+from litesmith.tune._workers import LocalWorkers, Workers
+
+SPLIT = {"calibrate": 0.2, "search": 0.4, "held_out": 0.4}
+CALIBRATION_SAMPLES = 200
+EFFORTS = ("quick", "full")
+ACCELERATED = 3
+VERIFIED = 6
+"""Files of the front that are scored on the held-out split, at most."""
+
+
+@dataclass(frozen=True)
+class Tuned(Result, kind="tune", schema=1):
+    """What ``tune`` tried and found.
+
+    Attributes:
+        model: the float file.
+        description: of the model.
+        folder: where the files are.
+        data: what it was scored on.
+        metric: the name of the metric.
+        is_fraction: whether scores are shares, shown in percent.
+        higher_is_better: whether more of it is better.
+        budget: the bounds.
+        drop_bound: what the score may fall by, in its own unit.
+        trials: all that was tried; the first is the float model.
+        front: numbers of the trials that no other beats.
+        verdict: the winner and the reasons, or what stands in the way.
+        left_out: what was not tried, and why.
+        notes: what a reader should know.
+        seconds: of the whole search.
+        work_s: of it, building, running samples and measuring, added up over all workers.
+        workers: how many there were.
+        machine: the facts of the machine.
+        layers: of the winner: size, time and error of each operator.
+        advice: what the decision tree said before anything was measured.
+        accelerators: latencies of the three best files on every accelerator, where that was asked for.
+    """
+
+    model: str
+    description: str
+    folder: str
+    data: str
+    metric: str
+    is_fraction: bool
+    higher_is_better: bool
+    budget: Budget
+    drop_bound: float
+    trials: tuple[Trial, ...]
+    front: tuple[int, ...]
+    verdict: Verdict
+    left_out: tuple[tuple[str, str], ...]
+    notes: tuple[str, ...]
+    seconds: float
+    work_s: float
+    workers: int
+    machine: MachineFacts
+    layers: tuple[TunedLayer, ...] = ()
+    advice: Advice | None = None
+    accelerators: tuple[OnAccelerator, ...] = ()
+
+    @property
+    def winner(self) -> Trial | None:
+        """The trial to ship; None where none is within the bounds."""
+        number = self.verdict.winner
+        return None if number is None else next(t for t in self.trials if t.number == number)
+
+    @property
+    def baseline(self) -> Trial:
+        """The float model."""
+        return self.trials[0]
+
+
+def tune(
+    model: str | Path,
+    data: Dataset | str | Path,
+    *,
+    output: str | Path = "litesmith-tune",
+    preprocess: Preprocess | str | Mapping[str, Any] | None = None,
+    calibrate: Dataset | str | Path | None = None,
+    metric: str | None = None,
+    max_drop: str | float = "1%",
+    max_latency: str | float | None = None,
+    max_size: str | float | None = None,
+    minimize: str = "latency",
+    time_limit: str | float | None = None,
+    limit: int | None = None,
+    model_output: str | None = None,
+    label_offset: int = 0,
+    recipes: Sequence[str] = (),
+    only: Sequence[str] = (),
+    effort: str = "full",
+    accelerators: bool = False,
+    seconds: float = 1.0,
+    workers: int | None = None,
+    cluster: str | None = None,
+    seed: int = 0,
+) -> Tuned:
+    """Find the file to ship within a budget, by measurement, and leave it in a folder with the proof.
+
+    The folder holds ``winner.tflite``, the files of the Pareto front, ``recipe.toml``, ``litesmith.lock``,
+    ``trials.jsonl`` and ``tune.json``. A search that was killed goes on where it was when it is started again.
+
+    Args:
+        model: the float `.tflite`.
+        data: samples; those with labels are scored by them, others by agreement with the float model.
+        output: the folder.
+        preprocess: what to do with each sample, as in ``Dataset.open``.
+        calibrate: samples for calibration; by default a fifth of ``data``, which then are not scored on.
+        metric: as in ``evaluate``; top1 where there are labels, else agreement with the float model.
+        max_drop: what may be lost: "1%" is one point of a score in percent, and 1 % of any other score.
+        max_latency: of one inference, such as "5ms".
+        max_size: of the file, such as "4MB".
+        minimize: "latency", "size" or "drop": what decides among those within the bounds.
+        time_limit: of the search, such as "15m"; what is under way then is finished.
+        limit: how many samples at most to score candidates on.
+        model_output: the output that is scored, where the model has several.
+        label_offset: added to class numbers.
+        recipes: more candidates, such as "int8 + float:SOFTMAX".
+        only: nothing but these candidates.
+        effort: "full" also searches how many channels and weights can go, which takes longest; "quick" does not.
+        accelerators: also measure the three best files on every accelerator of this machine.
+        seconds: time to measure the latency of each file for.
+        workers: processes; by default one for each core. The trials do not depend on it.
+        cluster: the address of a Dask scheduler, instead of processes of this machine.
+        seed: of the splits and of everything that is drawn.
+    """
+    started = time.perf_counter()
+    if effort not in EFFORTS:
+        raise UsageError(f"the effort cannot be {effort!r}; choose one of {', '.join(EFFORTS)}")
+    if not seconds > 0:
+        raise UsageError(f"seconds must be positive, not {seconds}")
+    budget = make_budget(max_drop, max_latency, max_size, minimize, time_limit)
+    question, origin = ask(
+        model,
+        data,
+        preprocess,
+        calibrate,
+        metric,
+        limit=limit,
+        model_output=model_output,
+        label_offset=label_offset,
+        seed=seed,
+    )
+    metric_made = question.scorer()
+    budget = replace(budget, drop_is_relative=not metric_made.is_fraction)
+    usable, unknown = candidates.known([*only, *recipes])
+    if unknown:
+        raise UsageError(f"the recipe {unknown[0][0]!r} cannot be tried: {unknown[0][1]}")
+    folder = Path(output)
+    folder.mkdir(parents=True, exist_ok=True)
+    machine = machine_facts()
+    with ExitStack() as stack:
+        stack.enter_context(only_one(folder))
+        journal = Journal(folder / "trials.jsonl")
+        stack.callback(journal.close)
+        team, meter = make_workers(question, workers, cluster, stack)
+        search = Search(
+            question,
+            team,
+            meter,
+            journal,
+            folder,
+            budget,
+            key=content_hash(f"{question.digest()}\n{stamp()}".encode()),
+            deadline=None if budget.time_s is None else time.monotonic() + budget.time_s,
+        )
+        notes = _run_stages(search, usable, everything=not only, sparsity=effort == "full")
+        _measure_and_verify(search, machine.cores, seconds)
+        trials = tuple(search.trials[n] for n in sorted(search.trials))
+        front = pareto(trials)
+        verdict = decide(trials, budget, search.drop_bound)
+        unsure = sum(t.timing is not None and not t.timing.is_sure for t in trials)
+        if unsure:
+            notes.append(
+                f"the latency of {unsure} of {len(trials)} files is not known to ±5 %, as the machine was busy: start the "
+                "search again when it is quiet, which measures only them"
+            )
+        if not journal.flush():
+            notes.append(
+                f"the disk of {folder} is full: the journal lacks some lines, and a restart repeats their trials"
+            )
+        result = Tuned(
+            model=str(model),
+            description=Model.load(model).description,
+            folder=str(folder),
+            data=repr(question.search),
+            metric=metric_made.name,
+            is_fraction=metric_made.is_fraction,
+            higher_is_better=metric_made.higher_is_better,
+            budget=budget,
+            drop_bound=search.drop_bound,
+            trials=trials,
+            front=tuple(t.number for t in front),
+            verdict=verdict,
+            left_out=(),
+            notes=tuple(notes),
+            seconds=time.perf_counter() - started,
+            work_s=search.work_s,
+            workers=team.count,
+            machine=machine,
+            layers=() if verdict.winner is None else search.layers(search.trials[verdict.winner]),
+            advice=_advice(model, question, budget),
+            accelerators=search.on_accelerators(_best(trials, budget, search.drop_bound), seconds)
+            if accelerators
+            else (),
+        )
+        result = replace(result, left_out=tuple(search.left_out))
+        try:
+            _write(result, search, question, origin, folder)
+        except OSError as error:
+            if error.errno not in NO_SPACE:
+                raise
+            where = "" if result.winner is None else f"; the winner is {folder / 'files' / result.winner.file}.tflite"
+            result = replace(
+                result, notes=(*notes, f"the disk of {folder} is full, so not all files were written{where}")
+            )
+    return result
+
+
+def plan(model: str | Path, data: Dataset | str | Path, **options: Any) -> Plan:
+    """Say what ``tune`` would try, how long it would take, and what memory and disk it needs; same arguments."""
+    wanted = {
+        k: options.pop(k, None) for k in ("output", "time_limit", "workers", "cluster", "seconds", "accelerators")
+    }
+    bounds = {k: options.pop(k) for k in ("max_drop", "max_latency", "max_size", "minimize") if k in options}
+    make_budget(
+        **{"max_drop": "1%", "max_latency": None, "max_size": None, "minimize": "latency", **bounds},
+        time_limit=wanted["time_limit"],
+    )
+    recipes, only, effort = options.pop("recipes", ()), options.pop("only", ()), options.pop("effort", "full")
+    positional = [options.pop(k, None) for k in ("preprocess", "calibrate", "metric")]
+    question, _ = ask(model, data, *positional, **options)
+    usable, left_out = candidates.known([*(only or candidates.SCHEMES), *recipes])
+    workers = wanted["workers"] or len(os.sched_getaffinity(0))
+    return make_plan(question, usable, left_out, workers=workers, everything=not only, sparsity=effort == "full")
+
+
+def _best(trials: Sequence[Trial], budget: Budget, drop_bound: float) -> list[Trial]:
+    return [t for t in finalists(trials, budget, drop_bound) if t.held_out is not None][:ACCELERATED]
+
+
+def _advice(model: str | Path, question: Question, budget: Budget) -> Advice:
+    data = "unlabelled" if question.search.labels is None else "labelled"
+    return advise(
+        model, data=data, max_drop=budget.max_drop, purpose="size" if budget.minimize == "size" else "latency"
+    )
+
+
+def make_budget(
+    max_drop: str | float,
+    max_latency: str | float | None,
+    max_size: str | float | None,
+    minimize: str,
+    time_limit: str | float | None,
+) -> Budget:
+    """Return the bounds from what the user wrote."""
+    return Budget(
+        max_drop=parse_share(max_drop),
+        max_latency_ms=None if max_latency is None else parse_milliseconds(max_latency),
+        max_size_bytes=None if max_size is None else parse_bytes(max_size),
+        minimize=minimize,
+        time_s=None if time_limit is None else parse_seconds(time_limit),
+    )
+
+
+def ask(
+    model: str | Path,
+    data: Dataset | str | Path,
+    preprocess: Any = None,
+    calibrate: Dataset | str | Path | None = None,
+    metric: str | None = None,
+    *,
+    limit: int | None = None,
+    model_output: str | None = None,
+    label_offset: int = 0,
+    seed: int = 0,
+) -> tuple[Question, Origin]:
+    """Return the question of a search, and where its parts come from."""
+    read = Model.load(model)
+    read.verify()
+    opened = Dataset.open(data, preprocess=preprocess)
+    if calibrate is None:
+        parts = opened.split(seed=seed, **SPLIT)
+        samples = parts["calibrate"]
+    else:
+        parts = opened.split(seed=seed, search=0.5, held_out=0.5)
+        samples = Dataset.open(calibrate, preprocess=preprocess)
+    samples = samples.take(CALIBRATION_SAMPLES, seed=seed) if len(samples) > CALIBRATION_SAMPLES else samples
+    scored = {name: parts[name] for name in ("search", "held_out")}
+    if limit is not None:
+        scored = {name: part.take(limit, seed=seed) if len(part) > limit else part for name, part in scored.items()}
+    question = Question(
+        model=Path(model).read_bytes(),
+        calibrate=samples,
+        search=scored["search"].shuffled(seed),
+        held_out=scored["held_out"],
+        metric=metric or ("top1" if opened.labels is not None else "agreement"),
+        output=model_output,
+        label_offset=label_offset,
+        seed=seed,
+    )
+    origin = Origin(
+        model=str(Path(model).resolve()),
+        data=_place(data),
+        calibrate=_place(calibrate),
+        preprocess=str(opened.preprocess),
+        limit=limit,
+    )
+    return question, origin
+
+
+def _place(source: Dataset | str | Path | None) -> str | None:
+    """Return where samples can be found again; None for a Dataset, which only its program can make again."""
+    if source is None or isinstance(source, Dataset):
+        return None
+    path = Path(source)
+    return str(path.resolve()) if path.exists() else str(source)
+
+
+def make_workers(
+    question: Question, count: int | None, cluster: str | None, stack: ExitStack
+) -> tuple[Workers, Workers]:
+    """Return those who do the jobs, and the one who measures latency."""
+    if count is not None and count < 1:
+        raise UsageError(f"workers must be 1 or more, not {count}")
+    if cluster is None:
+        local = LocalWorkers(question, count or len(os.sched_getaffinity(0)))
+        stack.callback(local.close)
+        return local, local
+    remote = ClusterWorkers(question, cluster)
+    stack.callback(remote.close)
+    if remote.owns_device:
+        return remote, remote
+    meter = LocalWorkers(question, 1)
+    stack.callback(meter.close)
+    return remote, meter
+
+
+def _run_stages(search: Search, asked: Sequence[str], *, everything: bool, sparsity: bool) -> list[str]:
+    """Try what was asked for, and everything that the scores so far call for; returns notes."""
+    search.baseline()
+    trials = search.run("asked for", asked) if asked else []
+    notes = _run_own_stages(search, trials) if everything else []
+    if everything and sparsity:
+        search_sparsity(search)
+    if search.reused:
+        notes.append(f"{search.reused} trials were finished in an earlier run and not repeated")
+    if search.out_of_time:
+        notes.append("the time was up before everything was tried")
+    return notes
+
+
+def _run_own_stages(search: Search, trials: list[Trial]) -> list[str]:
+    notes: list[str] = []
+    schemes, left_out = candidates.known(candidates.SCHEMES)
+    search.left_out += left_out
+    asked = {t.recipe for t in trials}
+    trials += search.run("schemes", [s for s in schemes if s not in asked])
+    best = candidates.best_int8(trials)
+    if candidates.needs_help(best, search.drop_bound):
+        recovery, left_out = candidates.known(candidates.RECOVERY)
+        search.left_out += left_out
+        trials += search.run("recovery", recovery)
+        best = candidates.best_int8(trials)
+    else:
+        notes.append("int8 loses less than half of what is allowed: other ways to calibrate it were not tried")
+    if best is not None and candidates.needs_help(best, search.drop_bound) and best.file:
+        _mixed(search, best)
+    return notes
+
+
+def _mixed(search: Search, base: Trial) -> None:
+    """Promote weak layers to float: in batches, then halving the gap between too few and enough."""
+    order = candidates.ranked(search.weights(base))
+    if not order:
+        return
+    tried: dict[int, Trial] = {}
+
+    def attempt(counts: Sequence[int]) -> None:
+        fresh = [c for c in counts if c not in tried]
+        recipes = [candidates.promoted(base.recipe, order, c) for c in fresh]
+        for count, trial in zip(fresh, search.run("mixed", recipes), strict=False):
+            tried[count] = trial
+
+    attempt(candidates.first_counts(len(order)))
+    for _ in range(candidates.HALVINGS):
+        enough = [c for c, t in tried.items() if t.status == DONE and (t.drop or 0.0) <= search.drop_bound]
+        high = min(enough, default=0)
+        low = max([c for c in tried if c < high], default=0)
+        if high - low <= 1:
+            return
+        attempt([(low + high) // 2])
+
+
+def _measure_and_verify(search: Search, cores: int, seconds: float) -> None:
+    """Measure what is finished; give finalists other numbers of threads and the held-out split."""
+    done = [t for t in search.trials.values() if t.status == DONE]
+    search.measure(done, seconds=seconds)
+    chosen = finalists(tuple(search.trials.values()), search.budget, search.drop_bound)
+    if cores > 1:
+        counts = sorted({2, min(4, cores), min(8, cores)} - {1})
+        search.measure([search.trials[0], *chosen], threads=(1, *counts), seconds=seconds / 2)
+    chosen = finalists(tuple(search.trials.values()), search.budget, search.drop_bound)
+    search.verify([search.trials[0], *[t for t in chosen if t.number != 0][:VERIFIED]])
+
+
+def _write(result: Tuned, search: Search, question: Question, origin: Origin, folder: Path) -> None:
+    """Leave the files of the front, the winner, its recipe and the lock; then the journal has a line for each trial."""
+    shelf = folder / "pareto"
+    shelf.mkdir(exist_ok=True)
+    for old in shelf.glob("*.tflite"):
+        old.unlink()
+    for trial in (t for t in result.trials if t.number in result.front and t.file):
+        write_whole(shelf / f"{trial.number:02d}-{_slug(trial.name)}.tflite", search.content(trial))
+    winner = result.winner
+    for name in ("winner.tflite", "recipe.toml", "litesmith.lock"):
+        (folder / name).unlink(missing_ok=True)
+    if winner is not None:
+        write_whole(folder / "winner.tflite", search.content(winner))
+        write_whole(folder / "recipe.toml", Recipe.parse(winner.recipe).to_toml().encode())
+        lock: Lock = make_lock(question, origin, result.budget, result.drop_bound, winner, result.machine, folder)
+        write_whole(folder / "litesmith.lock", (lock.to_json() + "\n").encode())
+    write_whole(folder / "tune.json", (result.to_json() + "\n").encode("utf-8", "replace"))
+    every = (*result.trials, *search.others())
+    lines = "".join(json.dumps(json.loads(t.to_json()), ensure_ascii=False) + "\n" for t in every)
+    write_whole(folder / "trials.jsonl", lines.encode("utf-8", "replace"))
+
+
+def _slug(text: str) -> str:
+    return "-".join("".join(c if c.isalnum() else " " for c in text).split())[:60]

@@ -1,0 +1,72 @@
+# SPDX-License-Identifier: Apache-2.0
+"""`litesmith prune`, `channels` and `cluster`: the files they write, what they say, and what they refuse."""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+import pytest
+from tests.cli.conftest import Command
+
+from litesmith.model import Model
+from litesmith.optimize import ChannelsCoverage, ClusterCoverage, PruneCoverage
+from litesmith.samples import path as sample_path
+
+DATA = ("--data", sample_path("fashion-train.npz"), "--preprocess", "scale=1/255", "--samples", 40)
+
+
+def test_prune_by_magnitude(litesmith: Command, tmp_path: Path) -> None:
+    done = litesmith("prune", sample_path(), "--sparsity", 0.8, "--pattern", "4x1", "-o", "p.tflite")
+    assert done.returncode == 0, done.stderr
+    for word in ("80.", "4x1", "magnitude", "brotli", "none on x86", "the first layer"):
+        assert word in done.stdout
+    assert any(op.kind == "DENSIFY" for op in Model.load(tmp_path / "p.tflite").main.operators)
+
+
+def test_prune_on_data(litesmith: Command) -> None:
+    done = litesmith(
+        "prune", sample_path(), "--sparsity", 0.5, *DATA, "--no-bench", "--no-sizes", "--json", "-o", "p.tflite"
+    )
+    assert done.returncode == 0, done.stderr
+    coverage = PruneCoverage.from_json(done.stdout)
+    assert coverage.method == "second-order"
+    assert coverage.reached == pytest.approx(0.5, abs=0.01)
+
+
+def test_channels(litesmith: Command, tmp_path: Path) -> None:
+    done = litesmith("channels", sample_path(), "--max-macs", "60%", *DATA, "-o", "c.tflite")
+    assert done.returncode == 0, done.stderr
+    assert "fitted anew" in done.stdout
+    assert Model.load(tmp_path / "c.tflite").cost().macs <= 0.6 * Model.load(sample_path()).cost().macs
+    again = litesmith("channels", sample_path(), "--keep", 0.75, "--json", "-o", "k.tflite")
+    assert ChannelsCoverage.from_json(again.stdout).removed
+
+
+def test_cluster(litesmith: Command) -> None:
+    done = litesmith("cluster", sample_path(), "--clusters", 16, "-o", "s.tflite")
+    assert done.returncode == 0, done.stderr
+    assert "16 values for each layer" in done.stdout
+    again = litesmith("cluster", sample_path(), "--clusters", 8, "--per-channel", "--json", "-o", "t.tflite")
+    assert ClusterCoverage.from_json(again.stdout).per_channel
+
+
+@pytest.mark.parametrize(
+    ("arguments", "code", "words"),
+    [
+        (("prune", "--sparsity", 1.2), 2, "below 1, not 1.2"),
+        (("prune", "--pattern", "3x3"), 2, "no pattern"),
+        (("prune", "--rule", "skip:nosuchlayer"), 1, "matches no layer"),
+        (("channels",), 2, "give one of keep"),
+        (("channels", "--keep", 0.001), 1, "would empty"),
+        (("channels", "--max-macs", "many"), 2, "no number of multiply-accumulates"),
+        (("cluster", "--clusters", 1), 2, "2 clusters or more"),
+    ],
+)
+def test_mistakes_write_nothing(
+    litesmith: Command, tmp_path: Path, arguments: tuple[object, ...], code: int, words: str
+) -> None:
+    done = litesmith(arguments[0], sample_path(), *arguments[1:], "-o", "no.tflite")
+    assert done.returncode == code
+    assert words in done.stderr
+    assert "Traceback" not in done.stderr
+    assert not (tmp_path / "no.tflite").exists()

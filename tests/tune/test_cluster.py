@@ -1,0 +1,96 @@
+# SPDX-License-Identifier: Apache-2.0
+"""A real Dask scheduler and workers on loopback: the same trials as in processes of this machine, also when one dies."""
+
+from __future__ import annotations
+
+import os
+import re
+import signal
+import subprocess
+import sys
+import threading
+import time
+from collections.abc import Iterator
+from pathlib import Path
+
+import pytest
+from tests.tune.conftest import quick_tune
+
+from litesmith.errors import DeviceError
+from litesmith.tune import Tuned
+
+pytest.importorskip("distributed", reason="the extra cluster is not installed")
+
+
+class Cluster:
+    """A scheduler and workers, each a process of its own."""
+
+    def __init__(self, folder: Path) -> None:
+        self._folder = folder
+        self._processes: list[subprocess.Popen[str]] = []
+        scheduler, words = self._start("scheduler", "--host", "127.0.0.1", "--port", "0", "--no-dashboard")
+        self.address = words
+        self.scheduler = scheduler
+
+    def _start(self, *words: str) -> tuple[subprocess.Popen[str], str]:
+        command = [sys.executable, "-m", "dask", *words]
+        process = subprocess.Popen(command, cwd=self._folder, stderr=subprocess.PIPE, text=True)
+        self._processes.append(process)
+        assert process.stderr is not None
+        for line in process.stderr:
+            found = re.search(r"(?:Scheduler at|Registered to):\s+(tcp://\S+)", line)
+            if found:
+                threading.Thread(target=process.stderr.read, daemon=True).start()  # keep its pipe empty
+                return process, found[1]
+        raise AssertionError(f"{words[0]} did not start")
+
+    def worker(self, *more: str) -> subprocess.Popen[str]:
+        options = ["--no-nanny", "--nthreads", "1", "--no-dashboard", "--local-directory", str(self._folder)]
+        return self._start("worker", self.address, *options, *more)[0]
+
+    def close(self) -> None:
+        for process in reversed(self._processes):
+            process.kill()
+            process.wait()
+            assert process.stderr is not None
+            process.stderr.close()
+
+
+@pytest.fixture
+def cluster(tmp_path: Path) -> Iterator[Cluster]:
+    made = Cluster(tmp_path)
+    yield made
+    made.close()
+
+
+def test_a_cluster_finds_the_same_also_when_a_worker_dies(cluster: Cluster, finished: Tuned, tmp_path: Path) -> None:
+    cluster.worker("--resources", "latency=1")
+    mortal = cluster.worker()
+    journal = tmp_path / "run/trials.jsonl"
+
+    def kill_one_mid_run() -> None:
+        while not journal.exists() or not journal.read_text():
+            time.sleep(0.01)
+        os.kill(mortal.pid, signal.SIGKILL)
+
+    killer = threading.Thread(target=kill_one_mid_run)
+    killer.start()
+    result = quick_tune(tmp_path / "run", cluster=cluster.address)
+    killer.join()
+
+    assert mortal.wait() == -signal.SIGKILL
+    assert result.workers == 2
+    assert [(t.recipe, t.status, t.file, t.score) for t in result.trials] == [
+        (t.recipe, t.status, t.file, t.score) for t in finished.trials
+    ]
+    assert result.winner is not None
+    assert finished.winner is not None
+    assert result.winner.recipe == finished.winner.recipe
+    assert all(t.timing is not None for t in result.trials)
+
+
+def test_an_address_without_a_scheduler_is_told(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr("litesmith.tune._cluster.CONNECT_S", 1)
+
+    with pytest.raises(DeviceError, match="no Dask scheduler"):
+        quick_tune(tmp_path, cluster="tcp://127.0.0.1:9")

@@ -1,0 +1,188 @@
+# SPDX-License-Identifier: Apache-2.0
+"""The parts of the decision: bounds, the sequential test, the front, the ranking, and what to say when nothing fits."""
+
+from __future__ import annotations
+
+import itertools
+
+import numpy as np
+import pytest
+from tests.report.conftest import trial
+
+from litesmith.errors import UsageError
+from litesmith.tune import Budget, Trial, pareto
+from litesmith.tune._budget import parse_bytes, parse_milliseconds, parse_seconds, parse_share
+from litesmith.tune._candidates import RECOVERY, SCHEMES, first_counts, known, promoted, ranked
+from litesmith.tune._decide import decide, excesses, ranking
+from litesmith.tune._jobs import Weight
+from litesmith.tune._sequential import ALPHA, refuted_after
+
+# ---------------------------------------------------------------- budget
+
+
+@pytest.mark.parametrize("text", ["", "x", "-1%", "1 ms", "1%%", "%"])
+def test_what_is_no_share_is_refused(text: str) -> None:
+    with pytest.raises(UsageError):
+        parse_share(text)
+
+
+@pytest.mark.parametrize(
+    ("parse", "text"), [(parse_seconds, "5 MB"), (parse_milliseconds, "fast"), (parse_bytes, "4 m")]
+)
+def test_what_is_no_quantity_is_refused(parse: object, text: str) -> None:
+    with pytest.raises(UsageError):
+        parse(text)  # type: ignore[operator]
+
+
+def test_a_budget_that_makes_no_sense_is_refused() -> None:
+    for bad in ({"max_drop": -0.1}, {"max_latency_ms": 0.0}, {"minimize": "joy"}, {"time_s": -1.0}):
+        with pytest.raises(UsageError):
+            Budget(**bad)  # type: ignore[arg-type]
+
+
+def test_the_drop_of_a_score_that_is_no_share_is_relative() -> None:
+    assert Budget(max_drop=0.01, drop_is_relative=True).drop_bound(250.0) == pytest.approx(2.5)
+    assert Budget(max_drop=0.01).drop_bound(0.9) == 0.01
+
+
+# ---------------------------------------------------------------- the sequential test
+
+
+def _losses(lost: float, won: float, count: int, random: np.random.Generator) -> np.ndarray:
+    u = random.random(count)
+    return (u < lost).astype(float) - (u > 1 - won).astype(float)
+
+
+def test_a_candidate_at_the_bound_is_hardly_ever_stopped() -> None:
+    """Looking after every sample, the share of false alarms stays below the level, as Ville's inequality says."""
+    random = np.random.default_rng(0)
+    runs = 1500
+    alarms = sum(refuted_after(_losses(0.03, 0.02, 1000, random), 0.01) is not None for _ in range(runs))
+
+    # 1500 runs at 1 % would have 15; 30 is four deviations more.
+    assert alarms <= 30
+    assert ALPHA == 0.01
+
+
+def test_a_hopeless_candidate_is_stopped_soon() -> None:
+    random = np.random.default_rng(1)
+    stops = [refuted_after(_losses(0.20, 0.02, 2000, random), 0.01) for _ in range(100)]
+
+    assert all(stop is not None for stop in stops)
+    assert np.median([stop for stop in stops if stop is not None]) < 150
+
+
+def test_the_test_needs_only_what_was_seen_before() -> None:
+    """The answer after n samples does not depend on those that follow."""
+    random = np.random.default_rng(2)
+    losses = _losses(0.2, 0.02, 500, random)
+    stop = refuted_after(losses, 0.01)
+    assert stop is not None
+
+    assert refuted_after(losses[:stop], 0.01) == stop
+    assert refuted_after(losses[: stop - 1], 0.01) is None
+
+
+# ---------------------------------------------------------------- front and verdict
+
+
+def _verified(number: int, recipe: str, score: float, ms: float, size: int, held: float | None = None) -> Trial:
+    from dataclasses import replace
+
+    made = trial(number, recipe, score, ms, size)
+    if held is None:
+        return made
+    from tests.report.conftest import drop
+
+    from litesmith.tune import Score
+
+    lost = None if number == 0 else drop(held)
+    return replace(made, held_out=Score(0.92 - held, 0.9, 0.93, 500, lost))
+
+
+def test_the_front_is_what_no_other_beats() -> None:
+    random = np.random.default_rng(3)
+    trials = [
+        trial(n, f"r{n}", 0.92 - round(float(d), 2), round(float(t), 1) + 0.1, int(10 * s) + 1)
+        for n, (d, t, s) in enumerate(random.random((60, 3)), 1)
+    ]
+    front = pareto(trials)
+
+    def costs(t: Trial) -> tuple[float, float, int]:
+        assert t.drop is not None
+        assert t.latency_ms is not None
+        return t.drop, t.latency_ms, t.size_bytes
+
+    def beats(a: Trial, b: Trial) -> bool:
+        return all(x <= y for x, y in zip(costs(a), costs(b), strict=True)) and costs(a) != costs(b)
+
+    for one, other in itertools.product(trials, front):
+        assert not beats(one, other)
+    for outside in (t for t in trials if t not in front):
+        assert any(beats(t, outside) or costs(t) == costs(outside) for t in front)
+
+
+def test_of_alike_latencies_the_smaller_file_is_first() -> None:
+    trials = [_verified(1, "a", 0.92, 1.00, 300), _verified(2, "b", 0.92, 1.02, 100), _verified(3, "c", 0.92, 1.2, 10)]
+
+    assert [t.recipe for t in ranking(trials, Budget())] == ["b", "a", "c"]
+    assert [t.recipe for t in ranking(trials, Budget(minimize="size"))] == ["c", "b", "a"]
+
+
+def test_the_held_out_split_has_the_last_word() -> None:
+    trials = [
+        _verified(0, "", 0.92, 4.0, 1000, held=0.0),
+        _verified(1, "fast", 0.915, 1.0, 100, held=0.02),  # good on the search split only
+        _verified(2, "good", 0.915, 2.0, 200, held=0.004),
+    ]
+    verdict = decide(trials, Budget(max_drop=0.01), 0.01)
+
+    assert verdict.winner == 2
+    assert verdict.proved  # 0.004 + 0.004 is within 0.01
+
+
+def test_a_winner_whose_interval_reaches_beyond_the_bound_is_not_called_proved() -> None:
+    trials = [_verified(0, "", 0.92, 4.0, 1000, held=0.0), _verified(1, "a", 0.915, 1.0, 100, held=0.008)]
+    verdict = decide(trials, Budget(max_drop=0.01), 0.01)
+
+    assert verdict.winner == 1
+    assert not verdict.proved
+    assert any("too few samples to prove" in reason for reason in verdict.reasons)
+
+
+def test_the_bound_to_blame_is_the_one_that_keeps_the_nearest_out() -> None:
+    trials = [
+        _verified(0, "", 0.92, 4.0, 1000, held=0.0),
+        _verified(1, "slow", 0.915, 2.1, 100, held=0.004),
+        _verified(2, "worse", 0.86, 1.0, 100, held=0.06),
+        _verified(3, "both", 0.80, 9.0, 100),
+    ]
+    budget = Budget(max_drop=0.01, max_latency_ms=2.0, max_size_bytes=500)
+    verdict = decide(trials, budget, 0.01)
+
+    assert verdict.winner is None
+    assert verdict.blame == "latency"
+    assert verdict.nearest[0] == 1
+    assert any("takes 2.1 ms" in reason for reason in verdict.reasons)
+    assert set(excesses(trials[3], budget, 0.01)) == {"drop", "latency"}
+
+
+# ---------------------------------------------------------------- candidates
+
+
+def test_all_candidates_are_recipes_of_this_version() -> None:
+    usable, left_out = known([*SCHEMES, *RECOVERY])
+
+    assert left_out == []
+    assert len(usable) == len(SCHEMES) + len(RECOVERY)
+    assert known(["polish(3)"]) == ([], [("polish(3)", known(["polish(3)"])[1][0][1])])
+
+
+def test_weak_layers_come_in_the_order_of_error_for_each_byte() -> None:
+    weights = [Weight(0, "CONV_2D", 0.5, 100_000), Weight(1, "ADD", 0.1, 0), Weight(2, "CONV_2D", 0.4, 1000)]
+    order = ranked(weights)
+
+    assert [w.operator for w in order] == [1, 2, 0]
+    assert promoted("int8", order, 2) == "int8 + float:#1 + float:#2"
+    assert first_counts(100) == [3, 6, 12, 25, 50]
+    assert first_counts(2) == [1]

@@ -1,0 +1,253 @@
+# SPDX-License-Identifier: Apache-2.0
+"""What a search survives: kill -9, a crashing candidate, a killed worker, a full disk, two searches in one folder."""
+
+from __future__ import annotations
+
+import json
+import os
+import shutil
+import signal
+import subprocess
+import sys
+import time
+from dataclasses import dataclass, fields
+from pathlib import Path
+from typing import Any
+
+import pytest
+from tests.tune.conftest import OPTIONS, QUICK, quick_tune
+
+from litesmith import samples
+from litesmith.errors import UsageError
+from litesmith.tune import Budget, Trial, Tuned
+from litesmith.tune._jobs import Failure
+from litesmith.tune._journal import Journal, only_one, write_whole
+from litesmith.tune._question import Question
+from litesmith.tune._search import Search
+from litesmith.tune._tune import ask
+from litesmith.tune._workers import LocalWorkers
+
+CANDIDATES = [word for recipe in QUICK["only"] for word in ("--only", recipe)]
+
+
+@dataclass(frozen=True)
+class Add:
+    """A job that is done in no time."""
+
+    number: int
+
+    def answer(self, question: int) -> int:
+        return question + self.number
+
+
+@dataclass(frozen=True)
+class Die:
+    """A job that a native crash ends: always, or only while there is a file, which it removes."""
+
+    only_once: str = ""
+
+    def answer(self, question: int) -> int:
+        if not self.only_once or Path(self.only_once).exists():
+            Path(self.only_once or os.devnull + "x").unlink(missing_ok=True)
+            os.kill(os.getpid(), signal.SIGSEGV)
+        return question
+
+
+@dataclass(frozen=True)
+class Wait:
+    """A job that says who does it, and waits."""
+
+    path: str
+    seconds: float
+
+    def answer(self, question: int) -> int:
+        Path(self.path).write_text(str(os.getpid()))
+        time.sleep(self.seconds)
+        return question
+
+
+def test_jobs_come_back_with_their_tickets() -> None:
+    workers = LocalWorkers(100, 2)
+    try:
+        for n in range(20):
+            workers.submit(n, Add(n))
+        answers = dict(workers.next() for _ in range(20))
+    finally:
+        workers.close()
+
+    assert answers == {n: 100 + n for n in range(20)}
+
+
+def test_a_job_that_kills_its_process_is_told_and_others_go_on(tmp_path: Path) -> None:
+    once = tmp_path / "once"
+    once.touch()
+    workers = LocalWorkers(100, 1)
+    try:
+        workers.submit(0, Die())
+        workers.submit(1, Add(1))
+        workers.submit(2, Die(str(once)))
+        answers = dict(workers.next() for _ in range(3))
+    finally:
+        workers.close()
+
+    assert isinstance(answers[0], Failure)
+    assert answers[0].crashed
+    assert "SIGSEGV" in answers[0].reason
+    assert answers[1] == 101
+    assert answers[2] == 100, "a job that only one process died of is done by another"
+
+
+def test_a_worker_killed_from_outside_changes_nothing(tmp_path: Path) -> None:
+    started = tmp_path / "pid"
+    workers = LocalWorkers(100, 1)
+    try:
+        workers.submit(0, Wait(str(started), 1.0))
+        while not started.exists() or not started.read_text():
+            time.sleep(0.02)
+        os.kill(int(started.read_text()), signal.SIGKILL)
+        answer = workers.next()
+    finally:
+        workers.close()
+
+    assert answer == (0, 100)
+
+
+def test_a_torn_line_is_cut_off_and_the_others_stay(tmp_path: Path) -> None:
+    path = tmp_path / "trials.jsonl"
+    journal = Journal(path)
+    for n in range(3):
+        assert journal.append({"key": str(n)})
+    journal.close()
+    whole = path.read_bytes()
+    path.write_bytes(whole + b'{"key": "torn')
+    again = Journal(path)
+    again.append({"key": "next"})
+    again.close()
+
+    assert [r["key"] for r in again.records] == ["0", "1", "2", "next"]
+    assert path.read_bytes() == whole + b'{"key": "next"}\n'
+
+
+def test_a_damaged_line_is_told(tmp_path: Path) -> None:
+    (tmp_path / "trials.jsonl").write_text('{"key": "a"}\nnonsense\n{"key": "b"}\n')
+
+    with pytest.raises(UsageError, match="line 2"):
+        Journal(tmp_path / "trials.jsonl")
+
+
+def test_two_searches_do_not_share_a_folder(tmp_path: Path) -> None:
+    with only_one(tmp_path), pytest.raises(UsageError, match="another search"):
+        quick_tune(tmp_path)
+    with only_one(tmp_path):
+        pass  # it was let go
+
+
+def test_a_file_is_whole_or_not_there(tmp_path: Path) -> None:
+    write_whole(tmp_path / "a", b"one")
+    write_whole(tmp_path / "a", b"two")
+
+    assert (tmp_path / "a").read_bytes() == b"two"
+    assert [p.name for p in tmp_path.iterdir()] == ["a"]
+
+
+def _command(*more: object) -> list[str]:
+    model, data = samples.path(), samples.path("fashion-test.npz")
+    words = ["tune", model, "--data", data, *OPTIONS, *CANDIDATES, "-o", "run", "--workers", 1, *more]
+    return [sys.executable, "-m", "litesmith", *map(str, words)]
+
+
+def _trials(path: Path) -> dict[str, dict[str, Any]]:
+    """Return the last whole line of each trial."""
+    found = {}
+    for line in path.read_text().splitlines() if path.exists() else ():
+        try:
+            record = json.loads(line)
+        except json.JSONDecodeError:
+            continue
+        found[record["key"]] = record
+    return found
+
+
+def test_killed_again_and_again_it_repeats_and_loses_no_finished_trial(finished: Tuned, tmp_path: Path) -> None:
+    journal = tmp_path / "run/trials.jsonl"
+    kept: dict[str, dict[str, Any]] = {}
+    for wanted in (1, 2, 3, 4):
+        process = subprocess.Popen(
+            _command(), cwd=tmp_path, stdout=subprocess.DEVNULL, stderr=subprocess.DEVNULL, start_new_session=True
+        )
+        while process.poll() is None and len(_trials(journal)) < wanted:
+            time.sleep(0.02)
+        process.send_signal(signal.SIGKILL)
+        process.wait()
+        after = _trials(journal)
+        for key, record in kept.items():
+            assert (after[key]["build_s"], after[key]["score_s"]) == (record["build_s"], record["score_s"])
+        assert set(after) >= set(kept)
+        kept = after
+    done = subprocess.run(_command(), cwd=tmp_path, capture_output=True, text=True, check=False)
+    result = Tuned.from_json(tmp_path / "run/tune.json")
+
+    assert done.returncode == 0, done.stderr
+    assert len(kept) == 4
+    for trial in result.trials:
+        assert (trial.build_s, trial.score_s) == (kept[trial.key]["build_s"], kept[trial.key]["score_s"])
+    assert [(t.recipe, t.file, t.score) for t in result.trials] == [
+        (t.recipe, t.file, t.score) for t in finished.trials
+    ]
+    assert (tmp_path / "run/winner.tflite").read_bytes() == (Path(finished.folder) / "winner.tflite").read_bytes()
+
+
+@dataclass(frozen=True)
+class Crashing(Question):
+    """A question on which LiteRT crashes with every model but the float one and float16."""
+
+    def observe(self, model: bytes, split: str, start: int, stop: int) -> dict[str, Any]:
+        if len(model) < 0.5 * len(self.model):
+            os.kill(os.getpid(), signal.SIGSEGV)
+        return super().observe(model, split, start, stop)
+
+
+def test_a_crashing_candidate_is_recorded_and_the_search_goes_on(tmp_path: Path) -> None:
+    asked, _ = ask(samples.path(), samples.dataset("test"), limit=128)
+    question = Crashing(**{f.name: getattr(asked, f.name) for f in fields(asked)})
+    found = []
+    for _ in range(2):
+        workers, journal = LocalWorkers(question, 1), Journal(tmp_path / "trials.jsonl")
+        try:
+            search = Search(question, workers, workers, journal, tmp_path, Budget(max_drop=0.05), key="k")
+            search.baseline()
+            found.append(search.run("schemes", ["dynamic", "float16"]))
+        finally:
+            workers.close()
+            journal.close()
+
+    assert [t.status for t in found[0]] == ["failed", "done"]
+    assert "SIGSEGV" in found[0][0].reason
+    assert found[1] == found[0], "it is recorded, so a restart does not crash on it again"
+
+
+def test_a_full_disk_is_recorded_and_the_search_goes_on(tmp_path: Path) -> None:
+    """On a file system of 340 kB the float model and one candidate fit; the rest is told to have no space."""
+    if shutil.which("unshare") is None:
+        pytest.skip("there is no unshare to make a small file system with")
+    (tmp_path / "run").mkdir()
+    mount = "mount -t tmpfs -o size=340k none run"
+    script = f"{mount} && {' '.join(map(_quoted, _command('--json')))}; code=$?; cat run/trials.jsonl >&2; exit $code"
+    done = subprocess.run(
+        ["unshare", "-rm", "sh", "-c", script], cwd=tmp_path, capture_output=True, text=True, check=False
+    )
+    if "Operation not permitted" in done.stderr and not done.stdout:
+        pytest.skip("this system does not allow a file system of one's own")
+    result = Tuned.from_json(done.stdout)
+    failed = [t for t in result.trials if t.status == "failed"]
+
+    assert "Traceback" not in done.stderr
+    assert failed
+    assert all("no space" in t.reason for t in failed)
+    assert result.winner is not None
+    lines = [Trial.from_json(line) for line in done.stderr.splitlines() if line.startswith("{")]
+    assert lines, "what was finished is in the journal"
+
+
+def _quoted(word: str) -> str:
+    return "'" + word.replace("'", "'\\''") + "'"

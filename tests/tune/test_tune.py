@@ -1,0 +1,286 @@
+# SPDX-License-Identifier: Apache-2.0
+"""A search from end to end: the files it leaves, the lock that makes the winner again, the gate that holds it."""
+
+from __future__ import annotations
+
+import json
+import shutil
+from dataclasses import replace
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import pytest
+from tests.tune.conftest import OPTIONS, Command, quick_tune
+
+from litesmith import Dataset, Model, samples
+from litesmith.errors import DataError, OptimizeError, UsageError
+from litesmith.measure import compare
+from litesmith.optimize import Recipe
+from litesmith.tune import Lock, Plan, Trial, Tuned, gate, plan, reproduce, tune
+
+
+def test_the_folder_has_all_that_is_promised(finished: Tuned) -> None:
+    folder = Path(finished.folder)
+    winner = finished.winner
+
+    assert winner is not None
+    assert (folder / "winner.tflite").stat().st_size == winner.size_bytes
+    assert Recipe.from_toml(folder / "recipe.toml") == Recipe.parse(winner.recipe)
+    assert Lock.from_json(folder / "litesmith.lock").winner_hash == winner.file
+    assert len(list((folder / "pareto").glob("*.tflite"))) == len(finished.front)
+    assert Tuned.from_json(folder / "tune.json") == finished
+    lines = (folder / "trials.jsonl").read_text().splitlines()
+    assert [Trial.from_json(line) for line in lines] == list(finished.trials)
+
+
+def test_the_winner_is_the_smallest_within_the_bounds_and_was_verified(finished: Tuned) -> None:
+    winner = finished.winner
+
+    assert winner is not None
+    assert winner.size_bytes == min(t.size_bytes for t in finished.trials if t.drop is not None and t.drop <= 0.05)
+    assert winner.held_out is not None
+    assert winner.held_out.drop is not None
+    assert winner.held_out.drop.drop <= 0.05
+    assert winner.timing is not None
+    assert finished.layers, "the winner's layers are part of the result"
+
+
+def test_the_splits_share_no_sample(finished: Tuned) -> None:
+    from litesmith.tune._tune import ask
+
+    question, _ = ask(samples.path(), samples.path("fashion-test.npz"))
+    parts = [
+        set(d._source.content_hashes(d._indices)) for d in (question.calibrate, question.search, question.held_out)
+    ]
+
+    assert not parts[0] & parts[1]
+    assert not parts[1] & parts[2]
+    assert not parts[0] & parts[2]
+
+
+def test_the_lock_makes_the_winner_again_byte_for_byte(finished: Tuned, tmp_path: Path) -> None:
+    folder = Path(finished.folder)
+    again = reproduce(folder / "litesmith.lock", tmp_path / "again.tflite")
+
+    assert again.read_bytes() == (folder / "winner.tflite").read_bytes()
+
+
+def test_the_lock_refuses_another_model_and_other_data(finished: Tuned, tmp_path: Path) -> None:
+    lock = Path(finished.folder) / "litesmith.lock"
+    other = tmp_path / "other.tflite"
+    replace(samples.model(), description="another").save(other)
+
+    with pytest.raises(OptimizeError, match="not the float model of the lock"):
+        reproduce(lock, tmp_path / "x.tflite", model=other)
+    with pytest.raises(DataError, match="not those of the lock"):
+        reproduce(lock, tmp_path / "x.tflite", data=samples.path("fashion-train.npz"))
+    assert not (tmp_path / "x.tflite").exists()
+
+
+def test_a_second_run_repeats_nothing_and_another_budget_reuses_the_trials(finished: Tuned, tmp_path: Path) -> None:
+    folder = tmp_path / "copy"
+    shutil.copytree(finished.folder, folder)
+    again = quick_tune(folder, minimize="drop", workers=1)
+
+    assert [(t.recipe, t.build_s, t.score_s) for t in again.trials] == [
+        (t.recipe, t.build_s, t.score_s) for t in finished.trials
+    ]
+    assert any("not repeated" in note for note in again.notes)
+
+
+def test_one_and_two_workers_find_the_same(finished: Tuned, tmp_path: Path) -> None:
+    two = quick_tune(tmp_path / "two", workers=2)
+
+    assert _outcome(two) == _outcome(finished)
+    assert (tmp_path / "two/winner.tflite").read_bytes() == (Path(finished.folder) / "winner.tflite").read_bytes()
+
+
+def _outcome(result: Tuned) -> list[Any]:
+    """Return all of a search but times."""
+    return [
+        (t.number, t.recipe, t.status, t.reason, t.file, t.score, t.held_out if t == result.winner else None)
+        for t in result.trials
+    ]
+
+
+def test_a_hopeless_candidate_is_stopped_early(tmp_path: Path) -> None:
+    images = samples.dataset("test")
+    result = tune(
+        samples.path(),
+        images,
+        calibrate=Dataset.from_arrays(np.zeros((8, 28, 28), np.float32)),  # ranges of black images fit nothing else
+        output=tmp_path,
+        only=("int8(minmax, recover=)", "float16"),
+        max_drop="1%",
+        seconds=0.1,
+        workers=1,
+    )
+    black = result.trials[1]
+
+    assert black.status == "stopped"
+    assert "for sure after" in black.reason
+    assert black.score is not None
+    assert black.score.samples < result.trials[2].score.samples  # type: ignore[union-attr]
+    assert result.winner is not None
+    assert result.winner.number in (0, 2)
+
+
+def test_where_nothing_fits_it_says_which_bound_is_to_blame(finished: Tuned, tmp_path: Path) -> None:
+    folder = tmp_path / "copy"
+    shutil.copytree(finished.folder, folder)
+    result = quick_tune(folder, max_size="50kB", workers=1)
+
+    assert result.winner is None
+    assert result.verdict.blame == "size"
+    assert any("the bound on size alone keeps" in reason for reason in result.verdict.reasons)
+    sizes = {t.number: t.size_bytes for t in result.trials}
+    assert sizes[result.verdict.nearest[0]] == min(sizes.values())
+    assert not (folder / "winner.tflite").exists()
+    assert not (folder / "litesmith.lock").exists()
+
+
+def test_without_labels_it_scores_by_agreement(finished: Tuned, tmp_path: Path) -> None:
+    images = np.load(samples.path("fashion-test.npz"))["x"][:300]
+    unlabelled = tune(
+        samples.path(),
+        Dataset.from_arrays(images, preprocess="scale=1/255"),
+        output=tmp_path / "unlabelled",
+        only=("float16",),
+        seconds=0.1,
+        workers=1,
+    )
+
+    assert finished.metric == "top1"
+    assert unlabelled.metric == "agreement"
+    assert unlabelled.baseline.score is not None
+    assert unlabelled.baseline.score.value == 1.0
+
+
+def test_the_best_files_are_measured_on_the_accelerators(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr("litesmith.tune._tune.ACCELERATED", 1)
+    result = quick_tune(tmp_path, only=("float16",), limit=64, accelerators=True, workers=1)
+    by_name = {on.name: on for on in result.accelerators}
+
+    assert by_name["xnnpack"].ran
+    assert by_name["xnnpack"].latency_ms is not None
+    assert sum(on.best for on in result.accelerators) == 1
+    assert {on.trial for on in result.accelerators} == {result.winner.number}  # type: ignore[union-attr]
+
+
+def test_the_time_limit_ends_the_search(tmp_path: Path) -> None:
+    result = quick_tune(tmp_path, time_limit=1e-6, workers=1)
+
+    assert [t.recipe for t in result.trials] == [""]
+    assert {why for _, why in result.left_out} == {"no time left"}
+    assert result.winner is not None
+    assert result.winner.number == 0
+
+
+def test_a_plan_runs_nothing(tmp_path: Path) -> None:
+    planned = plan(samples.path(), samples.path("fashion-test.npz"), preprocess="scale=1/255", workers=2)
+
+    assert planned.trials[0] <= planned.trials[1]
+    assert 0 < planned.seconds[0] < planned.seconds[1]
+    assert planned.memory_bytes > 0
+    assert [s.name for s in planned.stages][:3] == ["baseline", "schemes", "recovery"]
+    assert Plan.from_json(planned.to_json()) == planned
+    assert not list(tmp_path.iterdir())
+
+
+def test_gate_holds_the_winner_to_its_lock(finished: Tuned, tmp_path: Path) -> None:
+    folder = Path(finished.folder)
+    own = gate(folder / "litesmith.lock", fail_if=("drop>5%", "size>+0%"))
+    float_model = gate(folder / "litesmith.lock", samples.path(), fail_if=("size>+1%",))
+    slow = gate(folder / "litesmith.lock", fail_if=("latency>0.000001ms",), seconds=0.1)
+
+    assert own.passed
+    assert own.is_winner
+    assert not float_model.passed
+    assert not float_model.is_winner
+    assert not slow.passed
+    assert next(c for c in own.checks if c.quantity == "drop").found == finished.winner.held_out.drop.drop  # type: ignore[union-attr]
+
+
+def test_compare_takes_a_lock_for_its_winner(finished: Tuned) -> None:
+    lock = Path(finished.folder) / "litesmith.lock"
+    result = compare(lock, samples.path(), seconds=0.1, fail_if=("size>+1%",))
+
+    assert result.broken == ("size>+1%",)
+    assert compare(lock, Path(finished.folder) / "winner.tflite", seconds=0.1, fail_if="size>+1%").broken == ()
+
+
+def test_gate_refuses_bounds_that_make_no_sense(finished: Tuned) -> None:
+    for bad in ("drop<1%", "speed>3%", "size>5ms", "latency>4MB"):
+        with pytest.raises(UsageError, match="is not a bound"):
+            gate(Path(finished.folder) / "litesmith.lock", fail_if=(bad,))
+
+
+def test_mistakes_are_told(tmp_path: Path) -> None:
+    for options, words in (
+        ({"max_drop": "1 apple"}, "not a share"),
+        ({"max_latency": "5 parsecs"}, "not a time"),
+        ({"minimize": "cost"}, "choose one of"),
+        ({"only": ("int9",)}, "there is no step"),
+        ({"workers": 0}, "must be 1 or more"),
+    ):
+        with pytest.raises(UsageError, match=words):
+            quick_tune(tmp_path / "x", **options)
+
+
+def test_the_command_line(litesmith: Command, tmp_path: Path) -> None:
+    model, data = samples.path(), samples.path("fashion-test.npz")
+    planned = litesmith("tune", model, "--data", data, *OPTIONS, "--plan")
+    done = litesmith("tune", model, "--data", data, *OPTIONS, "--only", "float16", "-o", "run", "--workers", 1)
+    again = litesmith("tune", "--from", "run/litesmith.lock", "-o", "again.tflite")
+    passed = litesmith("gate", "run/litesmith.lock", "--no-latency")
+    broken = litesmith("gate", "run/litesmith.lock", model, "--no-latency", "--fail-if", "size>+1%")
+    wrong = litesmith("tune", model)
+
+    assert planned.returncode == 0, planned.stderr
+    assert "trials" in planned.stdout
+    assert done.returncode == 0, done.stderr
+    assert "★" in done.stdout
+    assert (tmp_path / "run/report.html").stat().st_size < 6_000_000
+    assert again.returncode == 0, again.stderr
+    assert (tmp_path / "again.tflite").read_bytes() == (tmp_path / "run/winner.tflite").read_bytes()
+    assert passed.returncode == 0, passed.stdout
+    assert broken.returncode == 1
+    assert "✗ size" in broken.stdout
+    assert wrong.returncode == 2
+    for run in (planned, done, again, passed, broken, wrong):
+        assert "Traceback" not in run.stderr
+
+
+def test_mixed_precision_promotes_weak_layers(tmp_path: Path) -> None:
+    """Without recovery the sample loses in int8; promoting its weakest layers brings it back."""
+    from litesmith.tune import _candidates as candidates
+    from litesmith.tune._budget import Budget
+    from litesmith.tune._journal import Journal
+    from litesmith.tune._search import Search
+    from litesmith.tune._tune import _mixed, ask
+    from litesmith.tune._workers import LocalWorkers
+
+    question, _ = ask(samples.path(), samples.dataset("test"), calibrate=samples.dataset("train"), limit=1000)
+    workers = LocalWorkers(question, 1)
+    journal = Journal(tmp_path / "trials.jsonl")
+    try:
+        search = Search(question, workers, workers, journal, tmp_path, Budget(max_drop=0.004, minimize="size"), key="k")
+        search.baseline()
+        (base,) = search.run("schemes", ["int8(minmax, recover=, samples=50)"])
+        order = candidates.ranked(search.weights(base))
+        _mixed(search, base)
+    finally:
+        workers.close()
+        journal.close()
+    mixed = [t for t in search.trials.values() if t.stage == "mixed"]
+
+    assert base.drop is not None
+    assert base.drop > 0.004
+    assert len(order) > 5
+    assert mixed
+    best = min(mixed, key=lambda t: t.drop if t.drop is not None else 1)
+    assert best.drop is not None
+    assert best.drop < base.drop
+    assert json.loads(best.to_json())["recipe"].count("float:#") >= 1
+    assert Model.load(tmp_path / "files" / f"{best.file}.tflite").main.operators
