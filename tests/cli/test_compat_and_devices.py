@@ -12,7 +12,7 @@ from click.testing import Result
 from tests.cli.conftest import Command
 from typer.testing import CliRunner
 
-from litesmith.cli._app import app
+from litesmith.cli._app import command_line
 from litesmith.devices import DeviceList, DeviceResults
 from litesmith.measure import Bench, Profile, Threads
 from litesmith.model import Builder, Model
@@ -32,7 +32,7 @@ def devices(tmp_path: Path) -> Path:
 
 def invoke(*words: object) -> Result:
     """Run a command in this process, which is much faster."""
-    return CliRunner().invoke(app, [str(word) for word in words], catch_exceptions=False)
+    return CliRunner().invoke(command_line(), [str(word) for word in words], catch_exceptions=False)
 
 
 @pytest.mark.parametrize("target", TARGETS)

@@ -10,7 +10,7 @@ import pytest
 from typer.testing import CliRunner
 
 from litesmith import quantize
-from litesmith.cli._app import app
+from litesmith.cli._app import command_line
 from litesmith.runtime import native_tier
 from litesmith.zoo import build
 
@@ -24,7 +24,7 @@ def model(tmp_path_factory: pytest.TempPathFactory) -> Path:
 
 @pytest.mark.parametrize("verb", ["run", "bench", "profile", "trace", "threads", "evaluate", "diagnose"])
 def test_the_option_is_there(verb: str) -> None:
-    result = CliRunner().invoke(app, [verb, "--help"], env={"COLUMNS": "200"})
+    result = CliRunner().invoke(command_line(), [verb, "--help"], env={"COLUMNS": "200"})
     assert "--delegate" in result.output
 
 
@@ -32,14 +32,14 @@ def test_the_option_is_there(verb: str) -> None:
 @pytest.mark.parametrize(("choice", "expected"), [("auto", {"Litesmith"}), ("off", {"built-in"})])
 def test_it_decides_who_runs_the_model(model: Path, choice: str, expected: set[str]) -> None:
     arguments = ["profile", str(model), "--runs", "2", "--json", "--delegate", choice]
-    result = CliRunner().invoke(app, arguments)
+    result = CliRunner().invoke(command_line(), arguments)
     assert result.exit_code == 0, result.output
     assert {operator["delegate"] for operator in json.loads(result.stdout)["operators"]} == expected
 
 
 def test_bench_takes_it_for_all_its_kernels(model: Path) -> None:
     arguments = ["bench", str(model), "--runs", "2", "--no-memory", "--json", "--delegate", "off"]
-    result = CliRunner().invoke(app, arguments)
+    result = CliRunner().invoke(command_line(), arguments)
     assert result.exit_code == 0, result.output
     (latency,) = json.loads(result.stdout)["latencies"]
     assert latency["configuration"]["kernels"] == "xnnpack"

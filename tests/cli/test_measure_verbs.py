@@ -12,7 +12,7 @@ import pytest
 from tests.cli.conftest import Command
 from typer.testing import CliRunner
 
-from litesmith.cli._app import app
+from litesmith.cli._app import command_line
 from litesmith.measure import App, Bench, Comparison, Copies, Profile, Threads, Trace, _recording, _timing
 from litesmith.model import Builder
 from litesmith.result import Result
@@ -178,7 +178,7 @@ def test_ctrl_c_writes_the_partial_result_and_exits_with_130(
     words += ["--output", str(tmp_path / "t.pftrace")] if verb == "trace" else ["--save", str(tmp_path / "r.json")]
     interrupt_at(module, function, call)
 
-    done = CliRunner().invoke(app, [verb, str(tiny), *words, "--json"])
+    done = CliRunner().invoke(command_line(), [verb, str(tiny), *words, "--json"])
 
     assert done.exit_code == 130, done.output
     text = done.stdout if verb == "trace" else (tmp_path / "r.json").read_text()

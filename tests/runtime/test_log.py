@@ -106,7 +106,10 @@ def test_a_model_that_another_reader_takes_says_why_it_is_there() -> None:
         (["ERROR: [a.cc:1] Broken.", "ERROR: [b.cc:2] Broken."], "Broken."),
         (
             ["Encountered unresolved custom op: MyOp.", "See instructions: https://example.org"],
-            "Encountered unresolved custom op: MyOp. (LiteRT has no kernel for the custom operator 'MyOp')",
+            (
+                "Encountered unresolved custom op: MyOp. (LiteRT has no kernel for the custom operator 'MyOp'; register "
+                "one with litesmith.custom_op('MyOp'), or on the command line with --custom-op FILE.py)"
+            ),
         ),
     ],
 )

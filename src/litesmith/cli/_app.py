@@ -5,6 +5,7 @@ from __future__ import annotations
 
 import importlib
 import sys
+from collections.abc import Sequence
 from typing import Annotated
 
 import typer
@@ -46,16 +47,6 @@ VERBS = (
 )
 """In the order of the help."""
 
-app = typer.Typer(
-    name="litesmith",
-    help="Make a LiteRT / TensorFlow Lite model small and fast on the device that runs it, and prove it by measuring.",
-    no_args_is_help=True,
-    add_completion=False,
-    pretty_exceptions_enable=False,
-    rich_markup_mode="markdown",
-    context_settings={"help_option_names": ["-h", "--help"], "max_content_width": 100},
-)
-
 
 def _version(wanted: bool) -> None:
     if wanted:
@@ -63,26 +54,39 @@ def _version(wanted: bool) -> None:
         raise typer.Exit
 
 
-@app.callback()
 def _options(
     _: Annotated[bool, typer.Option("--version", callback=_version, is_eager=True, help="Print the version.")] = False,
 ) -> None:
     pass
 
 
-for _verb in VERBS:
-    importlib.import_module(f"litesmith.cli.{_verb}").register(app)
-    if _verb in RUNNING and (_command := app.registered_commands[-1].callback):
-        app.registered_commands[-1].callback = with_custom_ops(with_delegate(_command))
+def command_line(verbs: Sequence[str] = VERBS) -> typer.Typer:
+    """Return the command line with these verbs."""
+    app = typer.Typer(
+        name="litesmith",
+        help="Make a LiteRT / TensorFlow Lite model small and fast on the device that runs it, and prove it by measuring.",
+        no_args_is_help=True,
+        add_completion=False,
+        pretty_exceptions_enable=False,
+        rich_markup_mode="markdown",
+        context_settings={"help_option_names": ["-h", "--help"], "max_content_width": 100},
+    )
+    app.callback()(_options)
+    for verb in verbs:
+        importlib.import_module(f"litesmith.cli.{verb}").register(app)
+        if verb in RUNNING and (command := app.registered_commands[-1].callback):
+            app.registered_commands[-1].callback = with_custom_ops(with_delegate(command))
+    return app
 
 
 def main() -> None:
     """Run the command line; the exit code is 0, 1 for a failure that is explained, 2 for wrong use, 130 for Ctrl-C."""
     from litesmith.progress import show
 
+    named = sys.argv[1:2]
     try:
-        with show():
-            app(standalone_mode=True)
+        with show():  # what another verb would need is not loaded
+            command_line(named if named and named[0] in VERBS else () if named == ["--version"] else VERBS)()
     except LitesmithError as error:
         message = str(error).encode("utf-8", "replace").decode("utf-8")
         print(f"litesmith: {message}", file=sys.stderr)

@@ -10,8 +10,6 @@ from typing import Annotated, Any
 
 import typer
 
-from litesmith.runtime import load_custom_op
-
 RUNNING = (
     "accelerators", "bench", "channels", "cluster", "compare", "copies", "diagnose", "evaluate", "inspect", "profile",
     "prune", "quantize", "run", "threads", "trace", "tune",
@@ -34,6 +32,8 @@ def with_custom_ops(command: Callable[..., None]) -> Callable[..., None]:
 
     @functools.wraps(command)
     def registered(*arguments: Any, custom_op: list[str] | None = None, **options: Any) -> None:
+        from litesmith.runtime import load_custom_op
+
         for spec in custom_op or ():
             load_custom_op(spec)
         command(*arguments, **options)

@@ -10,8 +10,6 @@ from typing import Annotated, Any
 
 import typer
 
-from litesmith.runtime import without_native
-
 _Option = Annotated[
     str,
     typer.Option(
@@ -30,6 +28,8 @@ def with_delegate(command: Callable[..., None]) -> Callable[..., None]:
 
     @functools.wraps(command)
     def chosen(*arguments: Any, delegate: str = "auto", **options: Any) -> None:
+        from litesmith.runtime import without_native
+
         kernels = options["kernels"]
         several = [kernels or "delegate"] if isinstance(kernels, str) or kernels is None else kernels
         named = [without_native(each, delegate) for each in several]

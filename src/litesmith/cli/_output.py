@@ -3,7 +3,9 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Sequence
+from collections.abc import Callable, Iterable, Sequence
+from pathlib import Path
+from typing import Any
 
 from rich import box
 from rich.console import Console
@@ -54,6 +56,20 @@ def facts(rows: Iterable[tuple[str, object]]) -> None:
 def json(result: Result) -> None:
     """Print a result as JSON, unchanged by any terminal."""
     print(result.to_json().encode("utf-8", "replace").decode("utf-8"))
+
+
+def deliver(
+    result: Any, show: Callable[[Any], None], *, as_json: bool, save: Path | None = None, plot: Path | None = None
+) -> None:
+    """Keep a result, draw it, and print it for people or for programs."""
+    if save is not None:
+        result.to_json(save)
+    if plot is not None:
+        result.plot().write_html(plot, include_plotlyjs=True)
+    if as_json:
+        json(result)
+    else:
+        show(result)
 
 
 def bytes_text(size: float) -> str:

@@ -68,14 +68,7 @@ def command(
         measure_there("accelerators", [model], options, show=show, **there)
         return
     result = accelerators(model, data=dataset, **options)
-    if save is not None:
-        result.to_json(save)
-    if plot is not None:
-        result.plot().write_html(plot, include_plotlyjs=True)
-    if json:
-        out.json(result)
-    else:
-        show(result)
+    out.deliver(result, show, as_json=json, save=save, plot=plot)
     if not result.complete:
         raise typer.Exit(130)
 

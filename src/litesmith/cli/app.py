@@ -40,14 +40,7 @@ def command(
     """
     with contextlib.redirect_stdout(sys.stderr) if json else contextlib.nullcontext():
         result = run_app(script, args or (), trace=trace)
-    if save is not None:
-        result.to_json(save)
-    if plot is not None:
-        result.plot().write_html(plot, include_plotlyjs=True)
-    if json:
-        out.json(result)
-    else:
-        show(result)
+    out.deliver(result, show, as_json=json, save=save, plot=plot)
     if result.exit_code:
         raise typer.Exit(result.exit_code)
 

@@ -44,14 +44,7 @@ def command(
         fail_if=tuple(fail_if or ()),
         allow_other_machine=allow_other_machine,
     )
-    if save is not None:
-        result.to_json(save)
-    if plot is not None:
-        result.plot().write_html(plot, include_plotlyjs=True)
-    if json:
-        out.json(result)
-    else:
-        show(result)
+    out.deliver(result, show, as_json=json, save=save, plot=plot)
     if not result.complete:
         raise typer.Exit(130)
     if result.broken:

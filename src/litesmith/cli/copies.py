@@ -31,14 +31,7 @@ def command(
     Example: `litesmith copies model.tflite`
     """
     result = copies(model, threads=threads, seconds=seconds, seed=seed)
-    if save is not None:
-        result.to_json(save)
-    if plot is not None:
-        result.plot().write_html(plot, include_plotlyjs=True)
-    if json:
-        out.json(result)
-    else:
-        show(result)
+    out.deliver(result, show, as_json=json, save=save, plot=plot)
     if not result.complete:
         raise typer.Exit(130)
 

@@ -209,13 +209,6 @@ def _contest(
     if operator is None or kernel is None:
         raise UsageError("--optimize-op and --kernel go together: which operator, and your kernel for it")
     result = optimize_op(model, operator, kernel, **options)
-    if save is not None:
-        result.to_json(save)
-    if plot is not None:
-        result.plot().write_html(plot, include_plotlyjs=True)
-    if json:
-        out.json(result)
-    else:
-        _operator_contest.show(result)
+    out.deliver(result, _operator_contest.show, as_json=json, save=save, plot=plot)
     if not result.complete:
         raise typer.Exit(130)

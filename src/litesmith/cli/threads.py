@@ -45,14 +45,7 @@ def command(
         measure_there("threads", [model], options, device=device, devices=devices, show=show, files=files, json=json)
         return
     result = threads(model, counts=counts, seconds=seconds, background=background, kernels=kernels, seed=seed)
-    if save is not None:
-        result.to_json(save)
-    if plot is not None:
-        result.plot().write_html(plot, include_plotlyjs=True)
-    if json:
-        out.json(result)
-    else:
-        show(result)
+    out.deliver(result, show, as_json=json, save=save, plot=plot)
     if not result.complete:
         raise typer.Exit(130)
 

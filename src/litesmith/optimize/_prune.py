@@ -124,7 +124,7 @@ def prune(
         pattern: "unstructured"; "4x1", blocks of 4 output channels of the same input; "2:4", two zeros in four inputs.
         data: unlabelled samples, some hundreds, for the second-order method.
         method: "magnitude"; "second-order", which chooses zeros and moves the other weights so that the layers' outputs
-            change least, biases and variances included; "auto" takes it where there are data.
+            change least, biases included; "auto" takes it where there are data.
         budget: "global" spends the zeros where they cost least, "layer" asks the same of each layer.
         rules: ``skip:MATCH``, ``include:MATCH`` or ``NUMBER:MATCH`` for layers by kind, #index or name; the last counts.
         store: "dense"; "sparse" leaves zeros out of the file; "sparse16" also stores the others in 16 bits.

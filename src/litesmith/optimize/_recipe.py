@@ -207,7 +207,6 @@ class Recipe:
             model = _kind(step.name).apply(model, step, data)
         return model
 
-
     def _check_order(self) -> None:
         staged = [step for step in self.steps if _kind(step.name).stage is not None]
         for before, after in itertools.pairwise(staged):
