@@ -4,12 +4,16 @@
 from __future__ import annotations
 
 import os
+import signal
 from pathlib import Path
 
 import pytest
 
 REPOSITORY = Path(__file__).resolve().parent.parent
 ASSETS = Path(os.environ.get("LITESMITH_ASSETS", REPOSITORY.parent / "shared" / "assets"))
+
+# A shell that runs the tests in the background has Ctrl-C ignored by them and by every program that they start.
+signal.signal(signal.SIGINT, signal.default_int_handler)
 
 
 @pytest.fixture(scope="session")

@@ -65,7 +65,7 @@ def test_mistakes_are_explained(litesmith: Command, tiny: Path, samples: Path, t
     for words, code, message in (
         (("--data", "bare.npz"), 1, "needs labels"),
         (("--data", samples, "--metric", "best"), 2, "there is no metric 'best'"),
-        (("--data", samples, "--kernels", "fast"), 2, "'fast' is none of delegate, builtin, reference"),
+        (("--data", samples, "--kernels", "fast"), 2, "'fast' is none of delegate, xnnpack, builtin, reference"),
         (("--data", samples, "--metric", "agreement"), 2, "give it as reference"),
         (("--data", samples, "--class-names", "none.txt"), 1, "none.txt"),
     ):

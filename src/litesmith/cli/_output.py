@@ -3,6 +3,7 @@
 
 from __future__ import annotations
 
+import textwrap
 from collections.abc import Callable, Iterable, Sequence
 from pathlib import Path
 from typing import Any
@@ -29,8 +30,12 @@ def heading(text: str) -> None:
 
 
 def line(text: str) -> None:
-    """Print one paragraph of plain text."""
-    console.print(printable(text))
+    """Print one paragraph of plain text; a path longer than a line stays whole, to be copied."""
+    wrapper = textwrap.TextWrapper(
+        console.width, break_long_words=False, break_on_hyphens=False, replace_whitespace=False, expand_tabs=False
+    )
+    for part in wrapper.wrap(text) or [""]:
+        console.print(printable(part), soft_wrap=True)
 
 
 def table(columns: Sequence[str], rows: Iterable[Sequence[object]], *, left: int = 1) -> None:
