@@ -116,7 +116,7 @@ def show(result: Profile, top: int = 15) -> None:
     out.facts(
         [
             ("model", f"{result.model}, {out.plural(result.threads, 'thread')}"),
-            ("latency", f"{result.latency_us / 1000:.3f} ms, mean of {result.runs} profiled runs"),
+            ("latency", _latency(result)),
             ("in operators", f"{result.operators_us / 1000:.3f} ms"),
             ("besides", _besides(result)),
             ("profiler", f"costs {100 * result.overhead:+.1f} % ({result.unprofiled_us / 1000:.3f} ms without it)"),
@@ -191,6 +191,11 @@ def _besides(result: Profile) -> str:
     if result.fused:
         parts.append(f"{len(result.fused)} operators fused or folded")
     return ", ".join(parts)
+
+
+def _latency(result: Profile) -> str:
+    text = f"{result.latency_us / 1000:.3f} ms, mean of {result.runs - result.interrupted} profiled runs"
+    return f"{text}; {result.interrupted} more were interrupted and left out" if result.interrupted else text
 
 
 def _contest(

@@ -90,6 +90,7 @@ class Profile(Result, kind="profile", schema=1):
     roofline: Roofline
     machine: MachineFacts
     command: tuple[str, ...]
+    interrupted: int = 0  # runs that took over twice the median: other programs ran, and the figures are without them
     complete: bool = True  # False when it was interrupted: the figures are of the runs until then
 
     @property
@@ -181,7 +182,8 @@ def profile(
         pieces = partitions(watched, **options)
         without, with_profiler = _overhead(session, plain)
         recorded = record(watched, session, pieces, runs=runs)
-    pieces, recorded = of_the_file(len(loaded.main.operators), pieces, recorded)
+    pieces, everything = of_the_file(len(loaded.main.operators), pieces, recorded)
+    recorded = _undisturbed(everything)
     roof = roofline(threads)
     operators = _operators(loaded, pieces, recorded, roof)
     timed = {operator.index for operator in operators}
@@ -190,7 +192,7 @@ def profile(
     graph_us, border_us, profiler_us = _besides(recorded)
     return Profile(
         model=str(loaded.source or loaded.description or "model"),
-        runs=len(recorded),
+        runs=len(everything),
         threads=threads,
         kernels=kernels,
         latency_us=latency_us,
@@ -208,8 +210,14 @@ def profile(
         roofline=roof,
         machine=machine_facts(),
         command=tuple(sys.argv),
-        complete=len(recorded) == runs,
+        interrupted=len(everything) - len(recorded),
+        complete=len(everything) == runs,
     )
+
+
+def _undisturbed(recorded: Sequence[RecordedRun]) -> list[RecordedRun]:
+    limit = 2 * float(np.median([run.wall_us for run in recorded]))
+    return [run for run in recorded if run.wall_us <= limit]
 
 
 def _besides(recorded: Sequence[RecordedRun]) -> tuple[float, float, float]:

@@ -17,7 +17,7 @@ def profile_page(profile: Profile) -> Page:
     threads = "1 thread" if profile.threads == 1 else f"{profile.threads} threads"
     return Page(
         title=f"Profile of {Path(profile.model).name}",
-        summary=f"One inference takes {profile.latency_us / 1000:.2f} ms with {threads}{leader}.",
+        summary=f"One inference takes {profile.unprofiled_us / 1000:.3f} ms with {threads}{leader}.",
         facts=(
             ("model", profile.model),
             ("runs", f"{profile.runs}"),
