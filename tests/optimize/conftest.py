@@ -21,6 +21,18 @@ settings.register_profile("patient", deadline=None, suppress_health_check=[Healt
 settings.load_profile("patient")
 
 
+@pytest.fixture
+def net() -> Model:
+    """A stem, an inverted residual, a strided layer and a classifier."""
+    b = Builder("net", seed=5)
+    x = b.conv2d(b.input("image", (1, 12, 12, 3)), 16, kernel=3, activation="RELU", name="stem")
+    y = b.depthwise_conv2d(b.conv2d(x, 48, activation="RELU6", name="expand"), activation="RELU6", name="dw")
+    x = b.op("ADD", x, b.conv2d(y, 16, name="project"), name="residual")
+    x = b.conv2d(x, 32, kernel=3, stride=2, activation="RELU", name="down")
+    x = b.op("MEAN", x, np.array([1, 2], np.int32), name="pool")
+    return b.build({"logits": b.fully_connected(x, 10, name="logits")})
+
+
 def run(model: Model, samples: Sequence[Any], *, kernels: str = "delegate") -> list[list[Array]]:
     """Return the outputs for each sample, of the model as it is after writing and reading."""
     model = Model.from_bytes(model.to_bytes())

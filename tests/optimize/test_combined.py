@@ -12,21 +12,10 @@ from tests.optimize.conftest import run
 import litesmith
 from litesmith import Recipe
 from litesmith.errors import RecipeError
-from litesmith.model import Builder, Model
+from litesmith.model import Model
 from litesmith.optimize import cluster, prune, quantize, unpack_sparse
 
 Array = np.ndarray[Any, Any]
-
-
-@pytest.fixture
-def net() -> Model:
-    b = Builder("net", seed=5)
-    x = b.conv2d(b.input("image", (1, 12, 12, 3)), 16, kernel=3, activation="RELU", name="stem")
-    y = b.depthwise_conv2d(b.conv2d(x, 48, activation="RELU6", name="expand"), activation="RELU6", name="dw")
-    x = b.op("ADD", x, b.conv2d(y, 16, name="project"), name="residual")
-    x = b.conv2d(x, 32, kernel=3, stride=2, activation="RELU", name="down")
-    x = b.op("MEAN", x, np.array([1, 2], np.int32), name="pool")
-    return b.build({"logits": b.fully_connected(x, 10, name="logits")})
 
 
 @pytest.fixture

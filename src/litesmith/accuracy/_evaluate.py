@@ -350,18 +350,20 @@ def _drop(before: Evaluation, after: Evaluation, settings: Mapping[str, Any]) ->
     else:
         scorers = (metric.scorer(theirs._arrays), metric.scorer(ours._arrays))  # noqa: SLF001
         test = paired_bootstrap(*scorers, len(ours), **settings)
-    return _oriented(test, before, after, settings["confidence"])
+    return oriented(
+        test, before.model, (before.value, before.low, before.high), after.higher_is_better, settings["confidence"]
+    )
 
 
-def _oriented(test: PairedTest, before: Evaluation, after: Evaluation, confidence: float) -> Drop:
-    """Turn a difference into a drop: what is lost counts positive, whichever way the metric points."""
-    sign = 1 if after.higher_is_better else -1
+def oriented(
+    test: PairedTest, against: str, score: tuple[float, float, float], higher_is_better: bool, confidence: float
+) -> Drop:
+    """Turn a difference from a score (value, low, high) into a drop: what is lost counts positive for every metric."""
+    sign = 1 if higher_is_better else -1
     low, high = sorted((sign * test.low, sign * test.high))
     return Drop(
-        against=before.model,
-        value=before.value,
-        low=before.low,
-        high=before.high,
+        against,
+        *score,
         drop=sign * test.difference,
         drop_low=low,
         drop_high=high,

@@ -11,6 +11,7 @@ from typing import Any
 import numpy as np
 
 from litesmith.accuracy import Drop
+from litesmith.accuracy._evaluate import oriented
 from litesmith.accuracy._metric import Metric
 from litesmith.accuracy._named import metric_named
 from litesmith.accuracy._predict import Candidate, Job, observe
@@ -104,22 +105,8 @@ class Question:
         else:
             test = paired_bootstrap(metric.scorer(before), metric.scorer(after), count, **settings)
             base = bootstrap(metric.scorer(before), count, **settings)
-        sign = 1 if metric.higher_is_better else -1
-        low, high = sorted((sign * test.low, sign * test.high))
-        return Drop(
-            against="float",
-            value=metric.scorer(before)(None),
-            low=base.low,
-            high=base.high,
-            drop=sign * test.difference,
-            drop_low=low,
-            drop_high=high,
-            p_value=test.p_value,
-            significant=test.p_value < 1 - CONFIDENCE,
-            test=test.method,
-            lost=test.only_first,
-            won=test.only_second,
-        )
+        score = metric.scorer(before)(None), base.low, base.high
+        return oriented(test, "float", score, metric.higher_is_better, CONFIDENCE)
 
     def losses(self, float_seen: Seen, seen: Seen) -> Array | None:
         """Return the paired loss of each sample, 1, 0 or -1, where a sample is right or wrong; else None."""
