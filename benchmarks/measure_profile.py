@@ -26,7 +26,7 @@ def main() -> int:
     parser.add_argument("--runs", type=int, default=10)
     options = parser.parse_args()
     rows = []
-    print(f"{'model':32s} {'ms':>9s} {'parts/latency':>14s} {'has an operator':>16s}")
+    print(f"{'model':32s} {'ms':>9s} {'parts/latency':>14s} {'has an operator':>16s} {'operators/unprofiled':>21s}")
     for name in names():
         model = build(name)
         for scheme in ("float", "int8"):
@@ -34,7 +34,7 @@ def main() -> int:
             rows.append(row)
             print(
                 f"{row['model']:32s} {row['latency_ms']:9.3f} {row['parts']:14.3f} {100 * row['covered']:14.1f} %"
-                f"  {'ok' if row['passed'] else 'FAILED'}",
+                f" {row['operators']:21.3f}  {'ok' if row['passed'] else 'FAILED'}",
                 flush=True,
             )
     passed = all(row["passed"] for row in rows)
@@ -54,6 +54,7 @@ def _row(name: str, model: Model, runs: int) -> dict[str, object]:
         "latency_ms": result.latency_us / 1000,
         "parts": parts,
         "covered": result.covered,
+        "operators": result.operators_us / result.unprofiled_us,
         "passed": abs(parts - 1) <= SUM_TOLERANCE and result.covered >= LEAST_COVERED,
     }
 

@@ -19,12 +19,12 @@ from litesmith.measure._machine import MachineFacts, machine_facts
 from litesmith.measure._profilable import of_the_file, open_profiled
 from litesmith.measure._recording import MEMORY_SAMPLES, RecordedRun, Slice, record
 from litesmith.measure._roofline import Roofline, roofline
-from litesmith.measure._timing import Timed, measure
+from litesmith.measure._timing import Timed, measure, warm_up
 from litesmith.model import Model
 from litesmith.result import Result
 from litesmith.runtime import Partition, Session, partitions
 
-OVERHEAD_SECONDS = 0.5
+OVERHEAD_SECONDS, OVERHEAD_RUNS = 0.5, 200
 _SPARSE = "_spmm_"  # in the name of a kernel of Litesmith's delegate: its multiply-accumulates are not all done
 
 
@@ -180,8 +180,10 @@ def profile(
     with contextlib.ExitStack() as stack:
         watched, session, plain = open_profiled(stack, loaded, inputs, seed, options)
         pieces = partitions(watched, **options)
-        without, with_profiler = _overhead(session, plain)
+        warm_up(Timed("plain", session.run))
         recorded = record(watched, session, pieces, runs=runs)
+        # Afterwards: what the profiler leaves in the heap makes its next samples of the memory slower.
+        without, with_profiler = _overhead(session, plain, recorded[-1].wall_us / 1e6)
     pieces, everything = of_the_file(len(loaded.main.operators), pieces, recorded)
     recorded = _undisturbed(everything)
     roof = roofline(threads)
@@ -221,22 +223,29 @@ def _undisturbed(recorded: Sequence[RecordedRun]) -> list[RecordedRun]:
 
 
 def _besides(recorded: Sequence[RecordedRun]) -> tuple[float, float, float]:
-    """Return what a run takes besides its kernels: in the graph, at its border, and for the profiler itself."""
-    wall = float(np.mean([run.wall_us for run in recorded]))
-    invoke = float(np.mean([run.invoke_us for run in recorded]))
-    kernels = float(np.mean([sum(s.duration_us for s in run.slices) for run in recorded]))
-    sample = float(np.median([run.sample_us for run in recorded]))  # one that was interrupted must not count six times
-    inside = min(sample, max(invoke - kernels, 0.0))
-    outside = min((MEMORY_SAMPLES - 1) * sample, max(wall - invoke, 0.0))
-    return max(invoke - kernels - inside, 0.0), max(wall - max(invoke, kernels) - outside, 0.0), inside + outside
+    """Return what a run takes besides its kernels: in the graph, at its border, and for the profiler itself.
+
+    Graph and border are those of the run in the middle. What the mean has more than that goes to the profiler: it
+    calls the kernel of the machine for each of its samples, and these calls take ten times longer now and then.
+    """
+    kernels = [sum(s.duration_us for s in run.slices) for run in recorded]
+    inside = [max(run.invoke_us - busy, 0.0) for run, busy in zip(recorded, kernels, strict=True)]
+    outside = [max(run.wall_us - max(run.invoke_us, busy), 0.0) for run, busy in zip(recorded, kernels, strict=True)]
+    samples = [run.sample_us for run in recorded]
+    graph = _typical(inside, samples)
+    border = _typical(outside, [(MEMORY_SAMPLES - 1) * sample for sample in samples])
+    return graph, border, float(np.mean(inside)) + float(np.mean(outside)) - graph - border
 
 
-def _overhead(profiled: Session, plain: Session) -> tuple[float, float]:
+def _typical(times: Sequence[float], profiler: Sequence[float]) -> float:
+    return min(float(np.median(np.maximum(np.subtract(times, profiler), 0.0))), float(np.mean(times)))
+
+
+def _overhead(profiled: Session, plain: Session, run_s: float) -> tuple[float, float]:
     """Return the median latency in µs without and with the profiler running, interleaved."""
     subjects = [Timed("plain", plain.run), Timed("profiled", profiled.run)]
     profiled.start_profile()
-    if not measure(subjects, runs=None, seconds=OVERHEAD_SECONDS, description="Warming up"):
-        raise KeyboardInterrupt  # no operator was recorded yet
+    measure(subjects, runs=None, seconds=min(OVERHEAD_SECONDS, OVERHEAD_RUNS * run_s), description="Overhead")
     profiled.stop_profile()
     without, with_profiler = (float(np.median(s.samples_ms)) * 1000 for s in subjects)
     return without, with_profiler

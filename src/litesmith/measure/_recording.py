@@ -3,7 +3,8 @@
 
 LiteRT stamps phases and its own kernels with a start, as Litesmith's delegate does; kernels inside XNNPACK come with a
 duration only, after their partition ran. They run one after the other, so their starts follow from the end of what was
-before them.
+before them. Their durations are whole microseconds, rounded down: half a microsecond is missing of each on average,
+which is much of a small kernel, and is given back as long as the run has the time for it (XNNPACK: src/runtime.c).
 
 At the begin and at the end of each phase the profiler also samples the memory of the process, which takes tens of
 microseconds: as much as a small model. Between the end of the first phase and the begin of the next LiteRT does
@@ -26,6 +27,7 @@ from litesmith.runtime import LITESMITH, XNNPACK, Partition, ProfileEvent, Sessi
 
 _FIRST_PHASE = "LiteRT::Run[buffer registration]"
 _INVOKE = "Invoke"
+_ROUNDED_OFF_US = 0.5
 MEMORY_SAMPLES = 6  # in a run: at the begin and at the end of its three phases
 EVENTS_AT_ONCE = 50_000
 SECONDS_AT_ONCE = 1.0  # so that Ctrl-C loses little, and the progress bar moves
@@ -119,10 +121,12 @@ class Layout:
     def _lay_out(self, events: Sequence[ProfileEvent], start_us: float, wall_us: float) -> RecordedRun:
         invoke = next(event for event in events if _is_invoke(event))
         sample_us = float(max(invoke.start_us - events[0].start_us - events[0].duration_us, 0))
-        busy_us = sum(event.duration_us for event in events if "operator" in event.type)
+        idle_us = float(max(invoke.duration_us - sum(e.duration_us for e in events if "operator" in e.type), 0))
+        rounded = sum(map(_is_rounded, events))
+        rounded_off_us = min(_ROUNDED_OFF_US, max(idle_us - sample_us, 0.0) / max(rounded, 1))
         slices: list[Slice] = []
-        position, cursor = -1, invoke.start_us + min(sample_us, float(max(invoke.duration_us - busy_us, 0)))
-        for inside, group in itertools.groupby(events, lambda e: e.type == "delegate_profiled_operator"):
+        position, cursor = -1, invoke.start_us + min(sample_us, idle_us)
+        for inside, group in itertools.groupby(events, _is_rounded):
             if not inside:
                 for event in group:
                     if event.type in ("operator", "delegate_operator") and event.subgraph == 0:
@@ -132,8 +136,9 @@ class Layout:
             for kernels in _split(list(group), lambda e: e.node == 0):
                 position += 1
                 for event, owner in zip(kernels, self._owner(position, kernels), strict=True):
-                    slices.append(Slice(owner, event.tag, XNNPACK, cursor, float(event.duration_us)))
-                    cursor += event.duration_us
+                    duration_us = event.duration_us + rounded_off_us
+                    slices.append(Slice(owner, event.tag, XNNPACK, cursor, duration_us))
+                    cursor += duration_us
         return RecordedRun(
             start_us, wall_us, float(invoke.start_us), float(invoke.duration_us), sample_us, tuple(slices)
         )
@@ -156,6 +161,10 @@ class Layout:
 
 def _is_invoke(event: ProfileEvent) -> bool:
     return event.type == "default" and event.tag == _INVOKE
+
+
+def _is_rounded(event: ProfileEvent) -> bool:
+    return event.type == "delegate_profiled_operator"
 
 
 def _split(events: Sequence[ProfileEvent], starts: Callable[[ProfileEvent], bool]) -> list[list[ProfileEvent]]:
