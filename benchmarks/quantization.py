@@ -27,6 +27,7 @@ import numpy as np
 import litesmith
 from benchmarks._measure import RESULTS, write_result
 from litesmith import Dataset, Model
+from litesmith.accuracy import Evaluation
 from litesmith.measure import bench, machine_facts
 from litesmith.optimize._run import GraphRunner, feeds
 
@@ -143,11 +144,10 @@ MAKERS: dict[str, Callable[[Case], Model]] = {
 PEERS = ("ai-edge-quantizer int8", "legacy int8")
 
 
-def score(case: Case, model: Path, test: Dataset, kernels: str = "delegate") -> float:
-    options: dict[str, Any] = {"metric": case.metric, "kernels": kernels, "processes": 2}
+def score(case: Case, model: Path, test: Dataset, kernels: str = "delegate", **options: Any) -> Evaluation:
     if case.metric == "agreement":
         options["reference"] = case.model
-    return 100 * litesmith.evaluate(model, test, **options).value
+    return litesmith.evaluate(model, test, metric=case.metric, kernels=kernels, processes=2, **options)
 
 
 def run(case: Case, limit: int, folder: Path) -> dict[str, Any]:
@@ -159,7 +159,10 @@ def run(case: Case, limit: int, folder: Path) -> dict[str, Any]:
         path = folder / f"{name.replace(' ', '_')}.tflite"
         try:
             make(case).save(path)
-            rows[name] = {"accuracy": score(case, path, test), "size_bytes": path.stat().st_size}
+            scored = score(case, path, test, against=files["int8"] if name in PEERS else None)
+            rows[name] = {"accuracy": 100 * scored.value, "size_bytes": path.stat().st_size}
+            if scored.drop is not None:  # what a peer loses against int8 by Litesmith, on the same samples
+                rows[name] |= {"behind": 100 * scored.drop.drop, "p_value": scored.drop.p_value}
         except Exception as error:
             if name not in PEERS:
                 raise
@@ -167,8 +170,8 @@ def run(case: Case, limit: int, folder: Path) -> dict[str, Any]:
             continue
         files[name] = path
         if name in ("float", "int8"):
-            rows[name]["accuracy_few"] = score(case, path, few)
-            rows[name]["accuracy_few_without_xnnpack"] = score(case, path, few, "builtin")
+            rows[name]["accuracy_few"] = 100 * score(case, path, few).value
+            rows[name]["accuracy_few_without_xnnpack"] = 100 * score(case, path, few, "builtin").value
     rows["int16x8"]["delegate_equals_stock"] = same_outputs(files["int16x8"], test.take(STOCK_INT16_LIMIT))
     measured = bench(*files.values(), seconds=0.7, memory=False)
     for latency in measured.latencies:
@@ -231,7 +234,13 @@ def section(row: dict[str, Any]) -> str:
         f"{other['accuracy_few_without_xnnpack']:.2f}. int16x8 in Litesmith's delegate and in the stock kernels: "
         f"{'equal' if row['files']['int16x8']['delegate_equals_stock'] else 'NOT equal'} to the bit."
     )
-    return "\n".join([*lines, "", note, ""])
+    duels = [
+        f"{name} is {abs(entry['behind']):.2f} {'behind' if entry['behind'] >= 0 else 'ahead of'} int8 of Litesmith "
+        f"(p = {entry['p_value']:.2f})."
+        for name, entry in row["files"].items()
+        if "behind" in entry
+    ]
+    return "\n".join([*lines, "", " ".join([note, *duels]), ""])
 
 
 def page(rows: list[dict[str, Any]]) -> str:

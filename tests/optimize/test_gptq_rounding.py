@@ -46,6 +46,16 @@ def test_it_loses_less_than_rounding_to_nearest(scheme: str, name: str) -> None:
     assert len(better.to_bytes()) == len(nearest.to_bytes())
 
 
+@pytest.mark.parametrize("scheme", ["int16x8", "weights8"])
+def test_eight_bits_gain_by_default_where_activations_are_finer(scheme: str) -> None:
+    model, samples, unseen = _model(), _samples(24, 0), _samples(24, 1)
+    expected = run(model, unseen)
+    nearest, better = (
+        run(quantize(model, scheme=scheme, data=samples, recover=recover).model, unseen) for recover in ((), None)
+    )
+    assert sqnr_db(expected, better) > sqnr_db(expected, nearest) + 1
+
+
 def test_inputs_that_do_not_depend_on_each_other_round_to_nearest() -> None:
     rows = np.random.default_rng(0).standard_normal((5, 300))
     scales = np.full(5, 0.3)

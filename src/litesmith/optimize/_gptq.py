@@ -15,9 +15,9 @@ with the least error on a fifth of the columns that were held back. So no row ge
 
 Cost: one pass of the float model over at most ``_SAMPLES`` samples, at most 20,000 sampled columns a layer, and O(k³)
 for the k weights of an output channel. Memory: one layer's H, and the activations at the cut.
-Scope: weights of 6 bits or fewer with a scale a channel (not in blocks), of CONV_2D, FULLY_CONNECTED and
-DEPTHWISE_CONV_2D, where each channel has an H of its own. It needs samples, no labels. It does not reorder weights by
-their activation, quantize activations on the way, or change biases: bias correction goes well with it.
+Scope: weights of 6 bits or fewer, or of 8 where activations are finer, with a scale a channel (not in blocks), of CONV_2D,
+FULLY_CONNECTED and DEPTHWISE_CONV_2D, where each channel has an H of its own. It needs samples, no labels. It does not
+reorder weights by their activation, quantize activations on the way, or change biases: bias correction goes well with it.
 """
 
 from __future__ import annotations
@@ -41,7 +41,6 @@ if TYPE_CHECKING:
 
 Array = np.ndarray[Any, Any]
 STAGE = "weights"
-_MOST_BITS = 6
 _SAMPLES = 64
 _DAMPING = 0.01
 _HELD_BACK = 0.2
@@ -49,12 +48,14 @@ _BLOCK = 128
 
 
 def apply(model: Model, request: Request, ranges: Ranges | None, data: Data | None) -> Overrides:
-    """Return the rounded weights of every layer of few bits."""
+    """Return the rounded weights of every layer whose error is mostly that of their rounding."""
     if data is None:
         raise OptimizeError("GPTQ needs samples; give data, or leave 'gptq' out of the recovery passes")
     found: dict[tuple[int, int], WeightOverride] = {}
     with task("GPTQ") as advance:
-        for layer in layers_with_inputs(model, request, ranges, data, samples=_SAMPLES, bits=_MOST_BITS):
+        for layer in layers_with_inputs(
+            model, request, ranges, data, samples=_SAMPLES, only_where_rounding_matters=True
+        ):
             integers, scales = _best_rows(layer, request)
             layer.replace(integers * scales.reshape(-1, 1))
             found[layer.key] = WeightOverride(layer.stored(integers).astype(np.int8), scales)

@@ -85,11 +85,19 @@ class LayerInputs:
 
 
 def layers_with_inputs(
-    model: Model, request: Request, ranges: Ranges | None, data: Data, *, samples: int, bits: int = 8
+    model: Model,
+    request: Request,
+    ranges: Ranges | None,
+    data: Data,
+    *,
+    samples: int,
+    only_where_rounding_matters: bool = False,
 ) -> Iterator[LayerInputs]:
-    """Yield the layers whose weights are stored in at most ``bits`` with a scale a channel, in order of execution."""
+    """Yield the layers whose weights become integers with a scale a channel, in order of execution."""
     for signature, subgraph in entry_points(model):
-        schemes = _schemes(model, request, ranges, subgraph, bits)
+        schemes = _schemes(model, request, ranges, subgraph)
+        if only_where_rounding_matters:
+            schemes = {index: scheme for index, scheme in schemes.items() if scheme.rounding_matters}
         graph = model.subgraphs[subgraph]
         count = min(samples, affordable_samples(graph, MEMORY_BUDGET_BYTES))
         fed = spread_samples(model, data, count, signature=signature) if schemes else []
@@ -97,7 +105,7 @@ def layers_with_inputs(
             yield from _visit(model, subgraph, schemes, fed)
 
 
-def _schemes(model: Model, request: Request, ranges: Ranges | None, subgraph: int, bits: int) -> dict[int, Scheme]:
+def _schemes(model: Model, request: Request, ranges: Ranges | None, subgraph: int) -> dict[int, Scheme]:
     decisions, _ = decide(
         model,
         subgraph,
@@ -113,7 +121,7 @@ def _schemes(model: Model, request: Request, ranges: Ranges | None, subgraph: in
     found = {}
     for index, (op, decision) in enumerate(zip(graph.operators, decisions, strict=True)):
         scheme = decision.scheme
-        if op.kind in _KINDS and scheme.bits <= bits and not scheme.block and _is_plain(graph.tensors, op):
+        if op.kind in _KINDS and scheme.bits <= 8 and not scheme.block and _is_plain(graph.tensors, op):
             found[index] = scheme
     return found
 

@@ -24,7 +24,7 @@ from typing import Any
 import numpy as np
 
 from litesmith.errors import SessionError
-from litesmith.model import Model, Tensor
+from litesmith.model import Model, Subgraph, Tensor
 from litesmith.optimize._arithmetic import dequantize_array
 from litesmith.optimize._build import Quantized, build
 from litesmith.optimize._calibrate import DEFAULT_METHOD, MEMORY_BUDGET_BYTES, entry_points
@@ -44,8 +44,6 @@ RECOVERY_MODULES = {
     "bias": "litesmith.optimize._bias",
 }
 """Accuracy recovery passes by name, in the order in which they run."""
-FEW_BITS = 6
-"""Weights of at most this many bits are worth GPTQ."""
 _STAGES = ("model", "ranges", "weights", "result")
 _BEAM = 2
 _CLOSE_DB = 1.0
@@ -59,13 +57,14 @@ Calibrated = Callable[[Model, str], Ranges | None]
 
 
 def default_passes(request: Request) -> tuple[str, ...]:
-    """Return the passes that help a request, as a rule: for 8-bit activations, and for weights of few bits."""
+    """Return the passes that help a request, as a rule: for 8-bit activations, and for the rounding of weights."""
     rounds_activations = any(scheme.domain == "int8" for scheme in request.schemes)
-    rounds_coarsely = any(scheme.bits <= FEW_BITS and not scheme.block for scheme in request.schemes)
+    rounds_coarsely = any(scheme.bits <= 6 and not scheme.block for scheme in request.schemes)
+    gptq = ("gptq",) if any(scheme.rounding_matters and not scheme.block for scheme in request.schemes) else ()
     if not (rounds_activations or rounds_coarsely):
-        return ()
+        return gptq
     clip = ("clip",) if rounds_activations and request.method == DEFAULT_METHOD else ()
-    return ("equalize", *clip, *(("gptq",) if rounds_coarsely else ()), "bias")
+    return ("equalize", *clip, *gptq, "bias")
 
 
 def in_order(names: Sequence[str]) -> dict[str, str]:
@@ -216,6 +215,7 @@ class OutputMeter:
     """How close a quantized model's outputs are to those of the float model, on some samples of the first entry.
 
     Of probabilities the scores behind them are compared: else the few samples on which a model is unsure would decide.
+    Probabilities below what the quantized model can tell from zero count as equal.
     """
 
     def __init__(self, model: Model, data: Data | None) -> None:
@@ -235,8 +235,13 @@ class OutputMeter:
     def sqnr_db(self, quantized: Model) -> float | None:
         """Return the signal over the error, the mean over the outputs in decibels; None where none is real."""
         signal, error = np.zeros(len(self._places)), np.zeros(len(self._places))
+        graph = quantized.subgraphs[self._subgraph]
+        floors = [max(_LEAST_PROBABILITY, 2 * _step(graph, graph.outputs[place])) for place in self._places]
         for expected, got in zip(self._expected, self._outputs(quantized), strict=True):
             for place, (x, y) in enumerate(zip(expected, got, strict=True)):
+                if self._is_softmax[place]:
+                    x, y = _scores(x, floors[place]), _scores(y, floors[place])
+                x = x.astype(np.float64)  # whose squares no float32 overflows
                 if x.shape == y.shape and np.isfinite(x).all():
                     signal[place] += float(np.vdot(x, x))
                     error[place] += float(np.vdot(x - y, x - y))
@@ -250,13 +255,21 @@ class OutputMeter:
         runner = GraphRunner(model, subgraph=self._subgraph)
         for feed in self._samples:
             runner.run(as_fed(graph, feed))
-            values = [_reals(runner.view(graph.outputs[p]), graph.tensors[graph.outputs[p]]) for p in self._places]
-            yield [_scores(v) if is_softmax else v for v, is_softmax in zip(values, self._is_softmax, strict=True)]
+            yield [_reals(runner.view(graph.outputs[p]), graph.tensors[graph.outputs[p]]) for p in self._places]
 
 
-def _scores(probabilities: Array) -> Array:
+def _step(graph: Subgraph, tensor: int) -> float:
+    """Return the scale of a quantized output, also behind its conversion to float; 0 where it is real."""
+    producer = graph.producers().get(tensor)
+    if producer is not None and graph.operators[producer].kind == "DEQUANTIZE":
+        tensor = graph.operators[producer].inputs[0]
+    quantization = graph.tensors[tensor].quantization
+    return 0.0 if quantization is None else max(quantization.scale, default=0.0)
+
+
+def _scores(probabilities: Array, least: float) -> Array:
     """Return what a softmax made probabilities of, as far as they tell: up to a constant."""
-    logarithms = np.log(np.maximum(probabilities, _LEAST_PROBABILITY))
+    logarithms = np.log(np.maximum(probabilities, least))
     centered: Array = logarithms - logarithms.mean(axis=-1, keepdims=True)
     return centered
 

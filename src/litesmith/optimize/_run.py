@@ -28,6 +28,7 @@ class GraphRunner:
     def __init__(self, model: Model, *, subgraph: int = 0, kernels: Any = "delegate", threads: int = 1) -> None:
         from litesmith.runtime._custom_op_runner import indexed_session
         from litesmith.runtime._interpreter import make_interpreter
+        from litesmith.runtime._native import has_int16, with_native
         from litesmith.runtime._options import CompileOptions
         from litesmith.runtime._source import ModelSource
 
@@ -37,8 +38,11 @@ class GraphRunner:
         self._subgraph = subgraph
         self._variables = any(t.is_variable for t in model.subgraphs[subgraph].tensors)
         source = ModelSource.of(model, verify=False)
+        options = CompileOptions(threads=threads, kernels=kernels)
+        if any(map(has_int16, model.subgraphs)):  # stock kernels would give the same, thirty times slower
+            options = with_native(options, source)
         try:
-            self._owner = make_interpreter(source, CompileOptions(threads=threads, kernels=kernels))
+            self._owner = make_interpreter(source, options)
             self._wrapper = self._owner._interpreter  # noqa: SLF001 (only it reaches tensors of any subgraph)
             self._wrapper.AllocateTensors(subgraph)
         except (RuntimeError, ValueError) as error:

@@ -35,6 +35,11 @@ class Scheme:
         return {"float32": 32, "float16": 16, "int8": 8, "int4": 4}[self.weights]
 
     @property
+    def rounding_matters(self) -> bool:
+        """Whether the rounding of weights is most of the error: they have few bits, or activations have more."""
+        return self.bits <= 6 or (self.bits == 8 and self.domain != "int8")
+
+    @property
     def is_static(self) -> bool:
         """Whether activations are integers, whose ranges must be known."""
         return self.domain != "float32"

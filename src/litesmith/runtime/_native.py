@@ -126,7 +126,7 @@ def wants_native(model: Model) -> bool:
         >>> wants_native(litesmith.samples.model())
         False
     """
-    return any(_has_int16(subgraph) or _has_pruned(subgraph) for subgraph in model.subgraphs)
+    return any(has_int16(subgraph) or _has_pruned(subgraph) for subgraph in model.subgraphs)
 
 
 def without_native(kernels: str, delegate: str) -> str:
@@ -157,7 +157,8 @@ def with_native(options: CompileOptions, source: ModelSource) -> CompileOptions:
     return replace(options, native=bool(native_tier()))
 
 
-def _has_int16(subgraph: Subgraph) -> bool:
+def has_int16(subgraph: Subgraph) -> bool:
+    """Return whether a subgraph has activations of 16 bits."""
     return any(tensor.dtype == "int16" and tensor.is_quantized for tensor in subgraph.tensors)
 
 
