@@ -15,7 +15,7 @@ import litesmith
 
 SOURCE = Path(litesmith.__file__).parent
 ORDER = (
-    "model", "zoo", "data", "runtime", "measure", "accuracy", "optimize", "targets", "train", "devices", "tune",
+    "model", "zoo", "data", "runtime", "accuracy", "measure", "optimize", "targets", "train", "devices", "tune",
     "report", "samples", "cli",
 )  # fmt: skip
 """A folder imports only what stands to its left."""

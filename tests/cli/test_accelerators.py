@@ -34,7 +34,7 @@ def custom(tmp_path: Path) -> Path:
 
 def test_options_are_the_functions_arguments() -> None:
     options, arguments = (inspect.signature(f).parameters for f in (command, accelerators))
-    own = {"json", "save", "plot", "preprocess", "device", "devices"}
+    own = {"json", "save", "plot", "preprocess", "labels", "class_names", "device", "devices"}
     assert {n: p.default for n, p in options.items() if n not in own} == {n: p.default for n, p in arguments.items()}
 
 

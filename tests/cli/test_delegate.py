@@ -22,7 +22,9 @@ def model(tmp_path_factory: pytest.TempPathFactory) -> Path:
     return path
 
 
-@pytest.mark.parametrize("verb", ["run", "bench", "profile", "trace", "threads", "evaluate", "diagnose"])
+@pytest.mark.parametrize(
+    "verb", ["run", "bench", "profile", "trace", "threads", "copies", "compare", "evaluate", "diagnose"]
+)
 def test_the_option_is_there(verb: str) -> None:
     result = CliRunner().invoke(command_line(), [verb, "--help"], env={"COLUMNS": "200"})
     assert "--delegate" in result.output
@@ -43,3 +45,21 @@ def test_bench_takes_it_for_all_its_kernels(model: Path) -> None:
     assert result.exit_code == 0, result.output
     (latency,) = json.loads(result.stdout)["latencies"]
     assert latency["configuration"]["kernels"] == "xnnpack"
+
+
+@pytest.mark.skipif(not native_tier(), reason="Litesmith was installed without its kernels")
+def test_copies_holds_them_against_the_kernels_asked_for(model: Path) -> None:
+    latencies = []
+    for choice in ("auto", "off"):
+        arguments = ["copies", str(model), "--seconds", "0.01", "--json", "--delegate", choice]
+        result = CliRunner().invoke(command_line(), arguments)
+        assert result.exit_code == 0, result.output
+        latencies.append(json.loads(result.stdout)["latency_ms"])
+    assert latencies[0] < latencies[1], "LiteRT's own int16 kernels are many times slower"
+
+
+def test_compare_measures_both_with_the_kernels_asked_for(model: Path) -> None:
+    arguments = ["compare", str(model), str(model), "--seconds", "0.02", "--json", "--delegate", "off"]
+    result = CliRunner().invoke(command_line(), arguments)
+    assert result.exit_code == 0, result.output
+    assert "xnnpack" in json.loads(result.stdout)["before"]

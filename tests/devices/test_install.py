@@ -5,10 +5,12 @@ from __future__ import annotations
 
 import io
 import os
+import re
 import subprocess
 import sys
 import zipfile
 from dataclasses import replace
+from importlib import metadata
 from pathlib import Path
 
 import pytest
@@ -51,6 +53,35 @@ def test_only_the_runtime_is_needed_there() -> None:
 
 
 @pytest.mark.usefixtures("index")
+def test_all_that_runs_there_needs_no_more_than_that(tiny: Path, tmp_path: Path) -> None:
+    """Whatever else Litesmith stands on is made impossible to import, here and in the processes that it starts."""
+    needed = {re.split(r"[^\w.-]", need)[0].lower() for need in metadata.requires("litesmith") or ()}
+    others = needed - {"ai-edge-litert", "numpy", "tomli"}
+    barred = {name for name, homes in metadata.packages_distributions().items() if others & {h.lower() for h in homes}}
+    (tmp_path / "sitecustomize.py").write_text(
+        f"import sys\nbarred = {barred!r}\n"
+        "class Bar:\n"
+        "    def find_spec(self, name, path=None, target=None):\n"
+        "        if name.partition('.')[0] in barred: raise ImportError(f'{name} is not on a device')\n"
+        "sys.meta_path.insert(0, Bar())\n"
+    )
+    assert "scipy" in barred
+    code = (
+        "import sys, litesmith\nassert 'Bar' in {type(f).__name__ for f in sys.meta_path}\n"
+        f"model, data, short = {str(tiny)!r}, litesmith.samples.dataset(), {{'seconds': 0.02}}\n"
+        "litesmith.bench(model, runs=3)\n"
+        "litesmith.profile(model, runs=3)\n"
+        "litesmith.threads(model, counts=[1], **short)\n"
+        "litesmith.copies(model, **short)\n"
+        "own = litesmith.samples.model()\n"
+        "litesmith.accelerators(own, only=['builtin'], runs=3, data=data, samples=5, **short)\n"
+    )
+    environment = {**os.environ, "PYTHONPATH": str(tmp_path)}
+    done = subprocess.run([sys.executable, "-c", code], env=environment, capture_output=True, text=True, check=False)
+
+    assert done.returncode == 0, done.stderr
+
+
 def test_an_arm_board_gets_wheels_of_its_own() -> None:
     python = "3.13.1"
     wheels = find_wheels("aarch64", python, "2.36")

@@ -16,12 +16,14 @@ import numpy as np
 import pytest
 
 import litesmith
+from litesmith.accuracy import MetricScore
 from litesmith.data import Dataset
-from litesmith.errors import LitesmithError, MeasureError, UsageError
+from litesmith.errors import DataError, LitesmithError, MeasureError, UsageError
 from litesmith.measure import Accelerators, accelerators
+from litesmith.measure._accelerators import _difference
 from litesmith.measure._placement import Evidence, place
 from litesmith.model import Builder, Model
-from litesmith.runtime import custom_op, forget_custom_op, load_custom_op
+from litesmith.runtime import Session, custom_op, forget_custom_op, load_custom_op
 from litesmith.runtime._accelerators import OPENVINO_VERSION, known_accelerators, vulkan_driver
 
 QUICK = {"runs": 10, "seconds": 0.1}
@@ -178,7 +180,8 @@ def test_openvino_on_the_cpu(result: Accelerators) -> None:
     assert run.placement.device == "CPU"
     assert run.placement.taken is not None
     assert run.placement.taken < run.placement.total
-    assert "REVERSE_SEQUENCE" in {f.kind for f in run.placement.fallback}
+    assert [(f.kind, f.count) for f in run.placement.fallback] == [("REVERSE_SEQUENCE", 1)]
+    assert run.placement.fallback[0].reason == "OpenVINO's compiler for LiteRT has no such operator"
     assert run.difference is not None
     assert run.difference.largest < 1e-4
 
@@ -191,11 +194,12 @@ def test_webgpu_on_a_software_gpu(result: Accelerators) -> None:
     assert run.placement is not None
     assert run.placement.ran
     assert run.placement.device
-    assert run.placement.taken is not None
-    assert 0 < run.placement.taken < run.placement.total
+    assert (run.placement.taken, run.placement.partitions) == (3, 1)
     assert "LITERT_WEBGPU" in run.placement.proof
-    assert ("REVERSE_SEQUENCE", 1, "Operation is not supported") in {
-        (f.kind, f.count, f.reason) for f in run.placement.fallback
+    outside = "outside the one piece that the GPU takes"
+    assert {(f.kind, f.count, f.reason) for f in run.placement.fallback} == {
+        ("REVERSE_SEQUENCE", 1, "Operation is not supported"),
+        *((kind, 1, outside) for kind in ("CONV_2D", "ADD", "MEAN")),
     }
     assert run.difference is not None
     assert run.difference.largest < 0.05
@@ -244,6 +248,22 @@ def test_the_gpu_without_a_node_did_not_run() -> None:
     assert (cut_off.ran, cut_off.taken) == (True, None)
 
 
+def test_the_piece_of_the_gpu_is_where_the_profile_stops(model: Model) -> None:
+    """The CPU was seen to run operators 0 to 3, so the GPU's three are those after REVERSE_SEQUENCE."""
+    report = (
+        "Following operations are not supported by GPU delegate:\nREVERSE_SEQUENCE: Operation is not supported.\n"
+        "3 operations will run on the GPU, and the remaining 4 operations will run on the CPU.\n"
+    )
+    before = tuple(("operator", model.main.operators[i].name, i) for i in range(4))
+    later = place(
+        "webgpu", model, Evidence(errors=report, note="7", events=(*before, ("operator", "LITERT_WEBGPU", 7)))
+    )
+    assert {(f.kind, f.count) for f in later.fallback} == {("CONV_2D", 2), ("ADD", 1), ("REVERSE_SEQUENCE", 1)}
+    other = place("webgpu", model, Evidence(errors=report.replace("3 operations", "2 operations"), note="7"))
+    assert other.partitions is None, "a count that does not fit is no piece that we know"
+    assert other.fallback[-1].kind == "other operators"
+
+
 def test_answers_on_data(tmp_path: Path) -> None:
     model, data = litesmith.samples.model(), litesmith.samples.dataset()
     result = accelerators(model, only=["xnnpack-fp16"], data=data, samples=40, **QUICK)
@@ -251,19 +271,81 @@ def test_answers_on_data(tmp_path: Path) -> None:
     for run in result.runs:
         assert run.agreement is not None
         assert run.agreement.samples == 40
+        assert run.agreement.same_answer is not None
         assert run.agreement.same_answer >= 0.95
-        assert run.agreement.right is not None
-    assert result.run("xnnpack").agreement.right == pytest.approx(expected)  # type: ignore[union-attr]
+    assert _score(result, "xnnpack").metric == "top1"
+    assert _score(result, "xnnpack").value == pytest.approx(expected)
+
+
+def _score(result: Accelerators, name: str) -> MetricScore:
+    agreement = result.run(name).agreement
+    assert agreement is not None
+    assert agreement.score is not None
+    return agreement.score
 
 
 def test_quantized_inputs_get_quantized_samples() -> None:
     data = litesmith.samples.dataset()
     model = litesmith.quantize(litesmith.samples.model(), scheme="int8", io="int8", data=data.take(50, seed=1)).model
     result = accelerators(model, only=[], data=data, samples=40, **QUICK)
-    agreement = result.run("xnnpack").agreement
-    assert agreement is not None
-    assert agreement.right is not None
-    assert agreement.right > 0.7
+    expected = litesmith.evaluate(model, data.take(40, seed=0)).value
+    assert _score(result, "xnnpack").value == pytest.approx(expected, abs=0.03)
+
+
+@pytest.mark.parametrize("metric", ["top2", "f1", "agreement"])
+def test_any_metric_of_evaluate(metric: str) -> None:
+    model, data = litesmith.samples.model(), litesmith.samples.dataset()
+    result = accelerators(model, only=[], data=data, samples=40, metric=metric, **QUICK)
+    expected = litesmith.evaluate(model, data.take(40, seed=0), metric=metric, reference=model).value
+    found = _score(result, "reference")
+    assert found.metric == metric
+    assert found.value == pytest.approx(expected)
+    assert found.low <= found.value <= found.high
+
+
+def test_numbers_as_labels(model: Model) -> None:
+    x = np.random.default_rng(0).normal(size=(8, *model.main.tensors[model.main.inputs[0]].shape[1:]))
+    with Session(model) as session:
+        y = np.stack([next(iter(session.run({"x": one[None].astype(np.float32)}).values())).copy() for one in x])
+    data = Dataset.open({"x": x.astype(np.float32)}, labels=y.reshape(8, -1) + 1)
+    result = accelerators(model, only=[], data=data, metric="mse", **QUICK)
+    assert _score(result, "xnnpack").value == pytest.approx(1, rel=1e-4)
+    assert accelerators(model, only=[], data=data, **QUICK).run("xnnpack").agreement.score is None  # type: ignore[union-attr]
+
+
+def test_a_metric_that_does_not_fit_is_told_before_anything_runs(model: Model) -> None:
+    data = Dataset.open({"x": np.zeros((2, *model.main.tensors[model.main.inputs[0]].shape[1:]), np.float32)})
+    with pytest.raises(UsageError, match="give data too"):
+        accelerators(model, metric="top1")
+    with pytest.raises(DataError, match="needs labels"):
+        accelerators(model, data=data, metric="top1")
+    with pytest.raises(UsageError, match="no metric"):
+        accelerators(model, data=data, metric="beauty")
+
+
+def test_numbers_that_are_none_are_wrong() -> None:
+    expected = {"y": np.array([1.0, np.nan, np.inf, 2.0])}
+    assert _difference(expected, expected).largest == 0
+    assert _difference({"y": np.array([np.nan, np.nan, np.inf, 2.0])}, expected).relative == np.inf
+    assert _difference({"y": np.array([1.0, np.nan, np.inf, 2.5])}, expected).relative == 0.25
+
+
+def test_a_model_that_only_the_interpreter_runs(assets: Path) -> None:
+    """An LSTM with variable tensors: the kernels of the CPU are compared all the same, the others say why not."""
+    data = Dataset.open(assets / "mnist" / "test.npz", preprocess="scale=1/255").take(20, seed=0)
+    result = accelerators(assets / "mnist" / "lstm_float.tflite", data=data, only=["builtin", "xnnpack-fp16"], **QUICK)
+    assert [run.name for run in result.runs] == ["xnnpack", "builtin", "reference"]
+    assert "needs LiteRT's compiled-model API" in result.run("xnnpack-fp16").problem
+    for run in result.runs:
+        assert run.ran
+        assert run.placement is not None
+        assert "Interpreter" in run.placement.proof
+    placement = result.run("xnnpack").placement
+    assert placement is not None
+    assert placement.taken is not None
+    assert placement.taken + sum(f.count for f in placement.fallback) == placement.total
+    expected = litesmith.evaluate(assets / "mnist" / "lstm_float.tflite", data).value
+    assert _score(result, "xnnpack").value == pytest.approx(expected), "the state is reset before each sample"
 
 
 def test_custom_operators_come_along(tmp_path: Path) -> None:
@@ -325,12 +407,32 @@ def _is_worker(folder: Path) -> bool:
         return False
 
 
-def test_a_model_that_no_accelerator_takes_is_told() -> None:
+def test_outputs_whose_shape_only_a_run_knows() -> None:
     b = Builder()
     x = b.input("x", (4,))
     found = b.op("WHERE", b.op("GREATER", x, np.zeros(4, np.float32)), outputs=[((4, 1), "int64")])
-    with pytest.raises(MeasureError, match="no accelerator runs .*Interpreter"):
-        accelerators(b.build({"y": found}), only=[], **QUICK)
+    model = b.build({"y": found})
+    run = accelerators(model, only=[], **QUICK).run("xnnpack")
+    assert run.difference is not None
+    assert run.difference.largest == 0
+    data = Dataset.from_arrays(np.array([[1, 1, 0, 0], [1, 0, 0, 0]], np.float32))
+    with pytest.raises(MeasureError, match="depends on the sample"):
+        accelerators(model, only=[], data=data, **QUICK)
+
+
+def test_a_model_that_no_accelerator_takes_is_told(tmp_path: Path) -> None:
+    b = Builder()
+    model, file = (
+        b.build({"y": b.op("CUSTOM", b.input("x", (3,)), custom_code="Ill", outputs=[((3,), "float32")])}),
+        tmp_path / "ill.py",
+    )
+    file.write_text("import litesmith\n@litesmith.custom_op('Ill')\ndef f(x): return x.ill\n")
+    load_custom_op(str(file))
+    try:
+        with pytest.raises(MeasureError, match="no accelerator runs (.|\n)*no attribute 'ill'"):
+            accelerators(model, only=[], **QUICK)
+    finally:
+        forget_custom_op("Ill")
 
 
 def test_a_kernel_that_no_other_process_has_is_told() -> None:

@@ -103,8 +103,10 @@ def test_weights_behind_a_dequantize_are_constants() -> None:
     dequantized = b.op("DEQUANTIZE", b.constant(weight), outputs=[((4, 6), "float32")])
     x = b.input("x", (2, 6))
     model = b.build({"y": b.op("FULLY_CONNECTED", x, dequantized, None, outputs=[((2, 4), "float32")])})
-    feeds, _ = take_out(model, 1)
+    feeds, alone = take_out(model, 1)
     assert list(feeds) == ["in0"]
+    (constant,) = (tensor for tensor in alone.main.tensors if tensor.is_constant)
+    assert np.array_equal(constant.array(), weight)
     assert optimize_op(model, 1, lambda x, w, bias: x @ w.T, **QUICK).right
 
 

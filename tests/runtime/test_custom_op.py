@@ -402,3 +402,40 @@ def test_quantize_leaves_it_float_between_right_borders(scale_model: Model) -> N
     with Session(scale_model) as before, Session(quantized) as after:
         expected, got = (s(data[:1])["y"].astype(np.float64) for s in (before, after))
     assert np.abs(got - expected).max() < 0.1 * np.abs(expected).max()
+
+
+def test_diagnose_and_trace_run_it(scale_model: Model, tmp_path: Path) -> None:
+    custom_op("Scale", np.multiply)
+    data = np.random.default_rng(0).standard_normal((20, 8, 8, 3)).astype(np.float32)
+    quantized = litesmith.quantize(scale_model, scheme="int8", data=data).model
+    report = litesmith.diagnose(scale_model, quantized, data, samples=8)
+    lossy = [layer.kind for layer in report.layers if layer.share > 0]
+    assert "CONV_2D" in lossy
+    assert "Scale" not in lossy, "it computes in float and loses nothing itself"
+    assert report.outputs[0].sqnr_db > 10
+    written = litesmith.trace(scale_model, tmp_path / "t.pftrace", runs=3)
+    assert written.runs == 3
+    assert b"Scale" in (tmp_path / "t.pftrace").read_bytes()
+
+
+def test_all_verbs_that_run_a_model_take_the_kernel_on_the_command_line(scale_model: Model, tmp_path: Path) -> None:
+    from typer.testing import CliRunner
+
+    from litesmith.cli._app import command_line
+
+    model, kernels, data = tmp_path / "m.tflite", tmp_path / "kernels.py", tmp_path / "d.npz"
+    scale_model.save(model)
+    kernels.write_text("import litesmith, numpy\nlitesmith.custom_op('Scale', numpy.multiply)\n")
+    np.savez(data, x=np.random.default_rng(0).standard_normal((8, 8, 8, 3)).astype(np.float32))
+    for verb in (
+        ["quantize", model, "--data", data, "-o", tmp_path / "q.tflite"],
+        ["diagnose", model, tmp_path / "q.tflite", "--data", data],
+        ["trace", model, "-o", tmp_path / "t.pftrace", "--runs", 2],
+        ["copies", model, "--seconds", 0.01],
+        ["threads", model, "--seconds", 0.02, "--counts", 1],
+        ["compare", model, model, "--seconds", 0.02],
+        ["inspect", model],
+    ):
+        done = CliRunner().invoke(command_line([str(verb[0])]), [*map(str, verb), "--custom-op", str(kernels)])
+        assert done.exit_code == 0, (verb, done.output, done.exception)
+        forget_custom_op("Scale")

@@ -237,10 +237,13 @@ def test_the_edge_tpu_takes_one_piece_only() -> None:
 
 def test_the_parameter_cache_is_estimated(assets: Path) -> None:
     small = compat(assets / "mlperf_tiny" / "kws_dscnn_int8.tflite", target="edgetpu")
-    large = compat(assets / "vision" / "mobilenet_v2_float.tflite", target="edgetpu")
+    real = compat(assets / "vision" / "mobilenet_v2_float.tflite", target="edgetpu")
+    b = Builder()
+    large = compat(b.build({"y": b.fully_connected(b.input("x", (1, 4000)), 3000)}), target="edgetpu")
 
     assert any("they fit into the 8.0 MB on the chip" in note for note in small.notes)
-    assert any("do not fit into the 8.0 MB on the chip" in note for note in large.notes)
+    assert any("about 3.5 MB of parameters in 8 bits: they fit" in note for note in real.notes)
+    assert any("about 12.0 MB of parameters in 8 bits do not fit into the 8.0 MB" in note for note in large.notes)
 
 
 def test_nnapi_is_told_to_be_deprecated_with_the_way_out() -> None:

@@ -13,6 +13,7 @@ from litesmith.accuracy._evaluate import (
 )
 from litesmith.accuracy._metric import Ties
 from litesmith.accuracy._named import METRICS
+from litesmith.accuracy._outputs import MetricScore
 
 __all__ = [
     "METRICS",
@@ -22,6 +23,7 @@ __all__ = [
     "Evaluation",
     "Layer",
     "LayerReport",
+    "MetricScore",
     "OutputError",
     "Predictions",
     "Repair",

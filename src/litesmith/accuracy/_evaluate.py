@@ -15,7 +15,7 @@ import numpy as np
 from litesmith.accuracy._decode import Decode
 from litesmith.accuracy._metric import Array, Metric, Question, Ties
 from litesmith.accuracy._named import MetricLike, metric_named
-from litesmith.accuracy._statistics import PairedTest, bootstrap, mcnemar, paired_bootstrap, wilson
+from litesmith.accuracy._statistics import PairedTest, mcnemar, paired_bootstrap
 from litesmith.data import Dataset, Preprocess
 from litesmith.errors import DataError, UsageError
 from litesmith.result import Result
@@ -291,20 +291,13 @@ def _score(
     started = time.perf_counter()
     seen = observe(Job(candidate, dataset, metric, reference), processes=processes)
     seconds = time.perf_counter() - started
-    score = metric.scorer(seen)
-    right = metric.successes(seen)
-    if right is not None:
-        interval = wilson(int(right.sum()), len(right), confidence=settings["confidence"])
-        method = "Wilson"
-    else:
-        interval = bootstrap(score, len(dataset), **settings)
-        method = f"bootstrap, {settings['resamples']} draws"
+    interval, method = metric.interval(seen, **settings)
     ties = metric.ties(seen)
     result = Evaluation(
         model=candidate.name,
         data=repr(dataset),
         metric=metric.name,
-        value=score(None),
+        value=metric.scorer(seen)(None),
         low=interval.low,
         high=interval.high,
         confidence=settings["confidence"],

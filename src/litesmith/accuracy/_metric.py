@@ -17,7 +17,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from litesmith.accuracy._ports import Port
-from litesmith.accuracy._statistics import Scorer, Weights
+from litesmith.accuracy._statistics import Interval, Scorer, Weights, bootstrap, wilson
 from litesmith.errors import DataError, UsageError
 
 Array = NDArray[Any]
@@ -136,6 +136,15 @@ class Metric(ABC):
         """Return which samples are right, where a sample is right or wrong and the score is their share."""
         del seen
         return None
+
+    def interval(self, seen: Seen, *, confidence: float, resamples: int, seed: int) -> tuple[Interval, str]:
+        """Return the interval of the score, and how it was found."""
+        right = self.successes(seen)
+        if right is not None:
+            return wilson(int(right.sum()), len(right), confidence=confidence), "Wilson"
+        count = len(next(iter(seen.values())))
+        found = bootstrap(self.scorer(seen), count, confidence=confidence, resamples=resamples, seed=seed)
+        return found, f"bootstrap, {resamples} draws"
 
     def ties(self, seen: Seen) -> Ties | None:
         """Return how much of the score hangs on ties, where that can be."""

@@ -3,12 +3,12 @@
 
 from __future__ import annotations
 
-import functools
-import inspect
 from collections.abc import Callable
 from typing import Annotated, Any
 
 import typer
+
+from litesmith.cli._added_option import added_option
 
 RUNNING = (
     "accelerators", "bench", "channels", "cluster", "compare", "copies", "diagnose", "evaluate", "inspect", "profile",
@@ -30,19 +30,11 @@ _Option = Annotated[
 def with_custom_ops(command: Callable[..., None]) -> Callable[..., None]:
     """Return the verb with the option: the kernels are registered before anything else is done."""
 
-    @functools.wraps(command)
-    def registered(*arguments: Any, custom_op: list[str] | None = None, **options: Any) -> None:
+    def register(specs: list[str] | None, given: dict[str, Any]) -> dict[str, Any]:
         from litesmith.runtime import load_custom_op
 
-        for spec in custom_op or ():
+        for spec in specs or ():
             load_custom_op(spec)
-        command(*arguments, **options)
+        return given
 
-    signature = inspect.signature(command, eval_str=True)
-    option = inspect.Parameter("custom_op", inspect.Parameter.KEYWORD_ONLY, default=None, annotation=_Option)
-    parameters = [*signature.parameters.values(), option]
-    shown: Any = registered
-    del shown.__wrapped__  # Typer would look behind
-    shown.__signature__ = signature.replace(parameters=parameters)
-    shown.__annotations__ = {p.name: p.annotation for p in parameters}
-    return registered
+    return added_option(command, "custom_op", _Option, None, register)

@@ -3,12 +3,13 @@
 
 from __future__ import annotations
 
-import functools
 import inspect
 from collections.abc import Callable
 from typing import Annotated, Any
 
 import typer
+
+from litesmith.cli._added_option import added_option
 
 _Option = Annotated[
     str,
@@ -22,23 +23,15 @@ _Option = Annotated[
 
 def with_delegate(command: Callable[..., None]) -> Callable[..., None]:
     """Return the verb with the option, if it has kernels to choose; else unchanged."""
-    signature = inspect.signature(command, eval_str=True)
-    if "kernels" not in signature.parameters:
+    if "kernels" not in inspect.signature(command).parameters:
         return command
 
-    @functools.wraps(command)
-    def chosen(*arguments: Any, delegate: str = "auto", **options: Any) -> None:
+    def choose(delegate: str, given: dict[str, Any]) -> dict[str, Any]:
         from litesmith.runtime import without_native
 
-        kernels = options["kernels"]
+        kernels = given["kernels"]
         several = [kernels or "delegate"] if isinstance(kernels, str) or kernels is None else kernels
         named = [without_native(each, delegate) for each in several]
-        command(*arguments, **{**options, "kernels": named[0] if isinstance(kernels, str) else named})
+        return {**given, "kernels": named[0] if isinstance(kernels, str) else named}
 
-    option = inspect.Parameter("delegate", inspect.Parameter.KEYWORD_ONLY, default="auto", annotation=_Option)
-    parameters = [*signature.parameters.values(), option]
-    shown: Any = chosen
-    del shown.__wrapped__  # Typer would look behind
-    shown.__signature__ = signature.replace(parameters=parameters)
-    shown.__annotations__ = {p.name: p.annotation for p in parameters}
-    return chosen
+    return added_option(command, "delegate", _Option, "auto", choose)

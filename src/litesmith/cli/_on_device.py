@@ -22,6 +22,9 @@ DeviceOption = Annotated[
     list[str] | None,
     typer.Option("--device", help="Measure there: ssh://user@host, or a name of the devices file. Again for more."),
 ]
+OneDeviceOption = Annotated[
+    str | None, typer.Option("--device", help="Measure latency there: ssh://user@host, or a name of the devices file.")
+]
 DevicesOption = Annotated[
     Path | None, typer.Option("--devices", help="The devices file; default ~/.config/litesmith/devices.toml.")
 ]

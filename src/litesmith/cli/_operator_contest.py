@@ -14,7 +14,7 @@ def show(result: OperatorContest) -> None:
     before, after = (statistics.median(samples) for samples in (result.before_ms, result.after_ms))
     out.facts(
         [
-            ("model", f"{result.model}, {result.threads} thread(s)"),
+            ("model", f"{result.model}, {out.plural(result.threads, 'thread')}"),
             ("operator", f"{result.operator} {result.operator_kind} on {', '.join(result.inputs)}"),
         ]
     )

@@ -31,8 +31,14 @@ def heading(text: str) -> None:
 
 def line(text: str) -> None:
     """Print one paragraph of plain text; a path longer than a line stays whole, to be copied."""
+    margin = len(text) - len(text.lstrip(" "))
     wrapper = textwrap.TextWrapper(
-        console.width, break_long_words=False, break_on_hyphens=False, replace_whitespace=False, expand_tabs=False
+        console.width,
+        subsequent_indent=" " * (margin and margin + 2),
+        break_long_words=False,
+        break_on_hyphens=False,
+        replace_whitespace=False,
+        expand_tabs=False,
     )
     for part in wrapper.wrap(text) or [""]:
         console.print(printable(part), soft_wrap=True)

@@ -8,6 +8,7 @@ from typing import Annotated, Any
 
 import typer
 
+from litesmith.accuracy import METRICS, MetricScore
 from litesmith.cli import _output as out
 from litesmith.cli._on_device import DeviceOption, DevicesOption, chosen, measure_there, write_json, write_plot
 from litesmith.errors import UsageError
@@ -24,7 +25,9 @@ def command(
     only: Annotated[
         list[str] | None, typer.Option(help="The name of one to try; again for more. Default: all.")
     ] = None,
-    delegate: Annotated[Path | None, typer.Option(help="The library of an external delegate to try too.")] = None,
+    delegate: Annotated[
+        Path | None, typer.Option(help="The library of an external delegate to try too; with --device, its path there.")
+    ] = None,
     option: Annotated[list[str] | None, typer.Option(help="KEY=VALUE for the delegate; again for more.")] = None,
     threads: Annotated[int, typer.Option(help="Threads of the CPU kernels.")] = 1,
     runs: Annotated[int | None, typer.Option(help="Runs of each; by default as many as fit into --seconds.")] = None,
@@ -36,6 +39,16 @@ def command(
         str | None, typer.Option(help="How samples become inputs, e.g. 'resize=224 scale=1/255'.")
     ] = None,
     samples: Annotated[int, typer.Option(help="How many samples at most.")] = 200,
+    metric: Annotated[
+        str | None, typer.Option(help=f"One of {', '.join(METRICS)}. Default: top1 for class numbers.")
+    ] = None,
+    labels: Annotated[str | None, typer.Option(help="A file of labels, or an array of the .npz.")] = None,
+    class_names: Annotated[Path | None, typer.Option(help="The model's classes, one a line.")] = None,
+    label_offset: Annotated[int, typer.Option(help="Added to class numbers; 1 if class 0 is the background.")] = 0,
+    output: Annotated[str | None, typer.Option(help="The output to score, if there are several.")] = None,
+    decode: Annotated[
+        str | None, typer.Option(help="module:function from outputs to text or boxes, or ctc:SYMBOLS.txt.")
+    ] = None,
     seed: Annotated[int, typer.Option(help="Seed of the random inputs and of the draw.")] = 0,
     device: DeviceOption = None,
     devices: DevicesOption = None,
@@ -51,7 +64,7 @@ def command(
     if data is not None:
         from litesmith.data import Dataset
 
-        dataset = Dataset.open(data, preprocess=preprocess)
+        dataset = Dataset.open(data, preprocess=preprocess, labels=labels, class_names=class_names)
     options: dict[str, Any] = {
         "only": only,
         "delegate": None if delegate is None else str(delegate),  # on a device, a file there
@@ -60,6 +73,10 @@ def command(
         "runs": runs,
         "seconds": seconds,
         "samples": samples,
+        "metric": metric,
+        "output": output,
+        "decode": decode,
+        "label_offset": label_offset,
         "seed": seed,
     }
     if device:
@@ -85,7 +102,7 @@ def _pairs(options: list[str]) -> dict[str, str]:
 
 def show(result: Accelerators) -> None:
     """Print a comparison for people."""
-    out.line(f"{result.model}, {result.threads} thread(s), {result.inputs} inputs")
+    out.line(f"{result.model}, {out.plural(result.threads, 'thread')}, {result.inputs} inputs")
     out.table(
         ["accelerator", "median ms", "p95", "× XNNPACK", "ready ms", "first ms", "memory"],
         [
@@ -101,11 +118,7 @@ def show(result: Accelerators) -> None:
             for run in result.runs
         ],
     )
-    scored = any(run.agreement for run in result.runs)
-    out.table(
-        ["accelerator", "ran there", "pieces", "max diff", *(["same answer", "right"] if scored else [])],
-        [(run.name, *_placement(run), *(_scores(run) if scored else ())) for run in result.runs],
-    )
+    out.table(*_where(result))
     out.heading("What to make of it")
     for run in result.runs:
         out.line(f"{run.title}: {run.verdict}")
@@ -134,11 +147,23 @@ def _placement(run: AcceleratorRun) -> tuple[str, str, str]:
     return taken, pieces, f"{run.difference.largest:.2g}{' !' * run.is_wrong}" if run.difference else ""
 
 
-def _scores(run: AcceleratorRun) -> tuple[str, str]:
-    seen = run.agreement
-    if seen is None:
-        return "", ""
-    return f"{100 * seen.same_answer:.1f} %", "" if seen.right is None else f"{100 * seen.right:.1f} %"
+def _where(result: Accelerators) -> tuple[list[str], list[tuple[str, ...]]]:
+    """Return the columns and rows of the table that tells where the model ran and what came out."""
+    seen = [run.agreement for run in result.runs if run.agreement]
+    named = next((a.score.metric for a in seen if a.score), "")
+    same = any(a.same_answer is not None for a in seen)
+    columns = ["accelerator", "ran there", "pieces", "max diff", *["same answer"] * same, *[named] * bool(named)]
+    rows = []
+    for run in result.runs:
+        agreement = run.agreement
+        share = "" if agreement is None or agreement.same_answer is None else f"{100 * agreement.same_answer:.1f} %"
+        score = "" if agreement is None or agreement.score is None else _number(agreement.score, agreement.score.value)
+        rows.append((run.name, *_placement(run), *[share] * same, *[score] * bool(named)))
+    return columns, rows
+
+
+def _number(score: MetricScore, value: float) -> str:
+    return f"{100 * value:.2f} %" if score.is_fraction else f"{value:.5g}"
 
 
 def _details(run: AcceleratorRun) -> None:
@@ -148,6 +173,10 @@ def _details(run: AcceleratorRun) -> None:
     out.line(f"  proof: {where.proof}")
     if where.device:
         out.line(f"  device: {where.device}")
+    if run.agreement is not None and (score := run.agreement.score) is not None:
+        low, value, high = (_number(score, number) for number in (score.low, score.value, score.high))
+        on = out.plural(run.agreement.samples, "sample")
+        out.line(f"  {score.metric}: {value} on {on}, 95 % interval {low} to {high}")
     for entry in where.fallback[:4]:
         out.line(f"  not there: {entry.kind} ×{entry.count}, {entry.reason}")
     if len(where.fallback) > 4:

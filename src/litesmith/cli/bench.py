@@ -4,7 +4,7 @@
 from __future__ import annotations
 
 from pathlib import Path
-from typing import Annotated
+from typing import Annotated, Any
 
 import typer
 
@@ -49,7 +49,7 @@ def command(
         from litesmith.data import Dataset
 
         samples = Dataset.open(data, preprocess=preprocess)
-    options = {
+    options: dict[str, Any] = {
         "threads": tuple(threads or (1,)),
         "kernels": tuple(kernels or ("delegate",)),
         "runs": runs,
@@ -63,7 +63,7 @@ def command(
             "bench", models, options, device=device, devices=devices, show=show, data=samples, files=files, json=json
         )
         return
-    result = bench(*models, data=samples, **options)  # type: ignore[arg-type]
+    result = bench(*models, data=samples, **options)
     out.deliver(result, show, as_json=json, save=save, plot=plot)
     if not result.complete:
         raise typer.Exit(130)

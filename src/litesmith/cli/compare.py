@@ -21,6 +21,9 @@ def command(
     before: Annotated[Path, typer.Argument(help="A .tflite, a .json that bench saved, or a litesmith.lock.")],
     after: Annotated[Path, typer.Argument(help="The same kind of file.")],
     threads: Annotated[int, typer.Option(help="Threads, for models.")] = 1,
+    kernels: Annotated[
+        str, typer.Option(help="delegate (XNNPACK and ours), xnnpack, builtin, reference; for models.")
+    ] = "delegate",
     seconds: Annotated[float, typer.Option(help="Time for each model.")] = 3.0,
     fail_if: Annotated[
         list[str] | None, typer.Option(help="Exit with 1 when it holds: 'latency>+3%'. Again for more.")
@@ -40,6 +43,7 @@ def command(
         before,
         after,
         threads=threads,
+        kernels=kernels,
         seconds=seconds,
         fail_if=tuple(fail_if or ()),
         allow_other_machine=allow_other_machine,

@@ -13,6 +13,7 @@ from litesmith.targets import TARGETS, Compatibility, compat
 from litesmith.targets import fix as apply_fixes
 
 _SHOWN = 8
+_NAME = 40  # letters of a tensor: those of fused operators have the names of all their parts
 
 
 def register(app: typer.Typer) -> None:
@@ -45,6 +46,10 @@ def command(
         out.json(result)
     else:
         show(result, operators=operators)
+        if fix is not None:
+            out.line(
+                f"written: {fix}" if result.applied else f"nothing could be rewritten; {fix} is the model as it was"
+            )
     if not result.maps:
         raise typer.Exit(1)
 
@@ -52,13 +57,12 @@ def command(
 def show(result: Compatibility, *, operators: bool = False) -> None:
     """Print a check for people."""
     total = len(result.operators)
-    verdict = (
-        "maps whole" if result.maps else f"{result.mapped} of {total} operators map, in {result.partitions} piece(s)"
-    )
+    pieces = out.plural(result.partitions, "piece")
+    verdict = "maps whole" if result.maps else f"{result.mapped} of {total} operators map, in {pieces}"
     rows = [("model", result.model), ("target", result.title), ("verdict", verdict)]
     if result.first_break is not None:
         first = result.operators[result.first_break]
-        rows.append(("breaks at", f"operator {first.index}, {first.kind} {first.name}"))
+        rows.append(("breaks at", f"operator {first.index}, {first.kind} {_short(first.name)}"))
     rows += [("rewritten", text) for text in result.applied]
     rows += [("left as it was", text) for text in result.refused]
     out.facts(rows)
@@ -84,6 +88,10 @@ def show(result: Compatibility, *, operators: bool = False) -> None:
     for note in result.notes:
         out.line(f"note: {note}")
     out.line(f"rules: {result.source}")
+
+
+def _short(name: str) -> str:
+    return name if len(name) <= _NAME else f"{name[:_NAME]}…"
 
 
 def _behind(mapped: bool) -> str:

@@ -20,6 +20,9 @@ def register(app: typer.Typer) -> None:
 def command(
     model: Annotated[Path, typer.Argument(help="The .tflite file.")],
     threads: Annotated[int, typer.Option(help="Threads of the CPU kernels.")] = 1,
+    kernels: Annotated[
+        str, typer.Option(help="delegate (XNNPACK and ours), xnnpack, builtin, reference.")
+    ] = "delegate",
     seconds: Annotated[float, typer.Option(help="Time for each path, feeding and reading.")] = 0.5,
     seed: Annotated[int, typer.Option(help="Seed of the random inputs.")] = 0,
     plot: Annotated[Path | None, typer.Option(help="An .html to draw the paths in.")] = None,
@@ -30,7 +33,7 @@ def command(
 
     Example: `litesmith copies model.tflite`
     """
-    result = copies(model, threads=threads, seconds=seconds, seed=seed)
+    result = copies(model, threads=threads, kernels=kernels, seconds=seconds, seed=seed)
     out.deliver(result, show, as_json=json, save=save, plot=plot)
     if not result.complete:
         raise typer.Exit(130)

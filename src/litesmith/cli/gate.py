@@ -9,6 +9,7 @@ from typing import Annotated
 import typer
 
 from litesmith.cli import _output as out
+from litesmith.cli._on_device import DevicesOption, OneDeviceOption
 from litesmith.tune import Check, Gate, gate
 
 
@@ -26,13 +27,24 @@ def command(
     ] = None,
     latency: Annotated[bool, typer.Option(help="Also check the latency.")] = True,
     seconds: Annotated[float, typer.Option(help="Time to measure the latency for.")] = 2.0,
+    device: OneDeviceOption = None,
+    devices: DevicesOption = None,
     json: Annotated[bool, typer.Option("--json", help="Print the result as JSON.")] = False,
 ) -> None:
     """Check drop, size and latency of a file against a lock; exits with 1 and the reason when one is out of bounds.
 
     Example: `litesmith gate litesmith.lock build/model.tflite --fail-if 'drop>0.5%'`
     """
-    result = gate(lock, model, data=data, fail_if=tuple(fail_if or ()), latency=latency, seconds=seconds)
+    result = gate(
+        lock,
+        model,
+        data=data,
+        fail_if=tuple(fail_if or ()),
+        latency=latency,
+        seconds=seconds,
+        device=device,
+        devices_file=devices,
+    )
     if json:
         out.json(result)
     else:

@@ -54,12 +54,14 @@ def command(
     Example: `litesmith profile model.tflite --top 20 --html profile.html`
     """
     if optimize_op is not None or kernel is not None:
+        if device:
+            raise UsageError("--optimize-op compares kernels on this machine; run it there by hand, without --device")
         how = {"threads": threads, "seconds": seconds, "seed": seed}
         _contest(model, optimize_op, kernel, how, plot=plot, save=save, json=json)
         return
     from litesmith.measure import write_csv
 
-    options = {"threads": threads, "kernels": kernels, "runs": runs, "seed": seed}
+    options: dict[str, Any] = {"threads": threads, "kernels": kernels, "runs": runs, "seed": seed}
     files = chosen(
         (save, write_json),
         (plot, write_plot),
@@ -80,7 +82,7 @@ def command(
             json=json,
         )
         return
-    result = profile(model, **options)  # type: ignore[arg-type]
+    result = profile(model, **options)
     for path, write in files.items():
         write(result, path)
     if json:

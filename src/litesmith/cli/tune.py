@@ -9,6 +9,7 @@ from typing import Annotated, Any
 import typer
 
 from litesmith.cli import _output as out
+from litesmith.cli._on_device import DevicesOption, OneDeviceOption
 from litesmith.errors import MeasureError, UsageError
 from litesmith.tune import Plan, Trial, Tuned, plan, reproduce, tune
 
@@ -43,6 +44,8 @@ def command(
     seconds: Annotated[float, typer.Option(help="Time to measure the latency of each file for.")] = 1.0,
     workers: Annotated[int | None, typer.Option(help="Processes; one for each core by default.")] = None,
     cluster: Annotated[str | None, typer.Option(help="A Dask scheduler, tcp://HOST:PORT, instead.")] = None,
+    device: OneDeviceOption = None,
+    devices: DevicesOption = None,
     seed: Annotated[int, typer.Option(help="Seed of the splits and of all that is drawn.")] = 0,
     output: Annotated[Path, typer.Option("--output", "-o", help="The folder for the files.")] = Path("litesmith-tune"),
     only_plan: Annotated[bool, typer.Option("--plan", help="Say what would be tried and what it costs; stop.")] = False,
@@ -83,6 +86,8 @@ def command(
         "seconds": seconds,
         "workers": workers,
         "cluster": cluster,
+        "device": device,
+        "devices_file": devices,
         "seed": seed,
     }
     if only_plan:
@@ -143,6 +148,8 @@ def show(result: Tuned) -> None:
         [(_mark(trial, result), *_row(trial, result)) for trial in shown],
         left=2,
     )
+    if result.device:
+        out.line(f"ms were measured on {result.device}: {result.machine.cpu}, {result.machine.cores} cores")
     counts = {s: sum(t.status == s for t in result.trials) for s in ("done", "stopped", "failed")}
     out.line(
         f"{len(result.trials)} trials ({counts['stopped']} stopped early, {counts['failed']} failed) in "

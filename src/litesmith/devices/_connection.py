@@ -70,12 +70,14 @@ class Connection:
         """Send one message."""
         self._write(json.dumps(message).encode() + b"\n")
 
-    def send_bytes(self, data: bytes | memoryview) -> None:
-        """Send raw bytes with their digest."""
+    def send_bytes(self, data: bytes | memoryview, stop: threading.Event) -> None:
+        """Send raw bytes with their digest; when ``stop`` is set it ends as by Ctrl-C, and nothing else can be said."""
         self.sending = True
         self.send(bytes=len(data), sha256=hashlib.sha256(data).hexdigest())
         view = memoryview(data)
         for start in range(0, len(view), _worker.CHUNK):
+            if stop.is_set():
+                raise KeyboardInterrupt
             self._write(view[start : start + _worker.CHUNK])
         self.sending = False
 

@@ -7,6 +7,7 @@ import contextlib
 import getpass
 import math
 import platform
+import re
 import secrets
 import threading
 import time
@@ -20,6 +21,7 @@ from litesmith.devices._connection import ANSWER_S, Connection, LostConnectionEr
 from litesmith.devices._device import Device
 from litesmith.errors import DeviceError, LitesmithError
 
+_JOB_FOLDER = r"(?:[^\s'\"]*/jobs/[0-9a-f]{16}/)?"
 TRIES = 20  # connections in a row that broke before the grace time was over
 Say = Callable[[str], None]
 
@@ -122,12 +124,12 @@ class Errand:
 
     def _send(self, connection: Connection, what: str, name: str) -> None:
         if what == "package":
-            connection.send_bytes(_parcel.package().data)
+            connection.send_bytes(_parcel.package().data, self.stop)
         elif what == "pip":
             self.say(f"{self.device.name} has no pip; sending ours")
-            connection.send_bytes(_parcel.pip().data)
+            connection.send_bytes(_parcel.pip().data, self.stop)
         else:
-            connection.send_bytes(self.files[name].read_bytes())
+            connection.send_bytes(self.files[name].read_bytes(), self.stop)
 
     def _await_done(self, connection: Connection) -> None:
         until = time.monotonic() + ANSWER_S
@@ -155,7 +157,7 @@ def renamed(value: Any, names: Mapping[str, str]) -> Any:
     """Return a JSON value with the names that files have on the device replaced by their names here."""
     if isinstance(value, str):
         for remote, here in names.items():
-            value = value.replace(remote, here)
+            value = re.sub(_JOB_FOLDER + re.escape(remote), here.replace("\\", r"\\"), value)
         return value
     if isinstance(value, dict):
         return {key: renamed(item, names) for key, item in value.items()}

@@ -15,12 +15,15 @@ from typing import Any
 import litesmith
 from litesmith.data import Dataset
 from litesmith.errors import LitesmithError
+from litesmith.runtime import load_custom_op
 
 
 def _main() -> None:
     call = json.loads(Path("job.json").read_text(encoding="utf-8"))
     sys.argv = call["command"]
     try:
+        for spec in call["custom_ops"]:
+            load_custom_op(spec)
         outcome = {"result": _call(call["verb"], call["models"], call["options"], call["data"])}
     except LitesmithError as error:
         outcome = {"error": type(error).__name__, "message": str(error)}
@@ -29,8 +32,8 @@ def _main() -> None:
     part.rename("outcome.json")
 
 
-def _call(verb: str, models: list[str], options: dict[str, Any], data: str | None) -> Any:
-    given = {} if data is None else {"data": Dataset.open(data)}
+def _call(verb: str, models: list[str], options: dict[str, Any], data: dict[str, Any] | None) -> Any:
+    given = {} if data is None else {"data": Dataset.open(data.pop("file"), **data)}
     return json.loads(getattr(litesmith, verb)(*models, **options, **given).to_json())
 
 

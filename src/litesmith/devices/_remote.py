@@ -21,6 +21,8 @@ from litesmith.errors import DataError, DeviceError, LitesmithError, UsageError
 from litesmith.model import Model
 from litesmith.progress import task
 from litesmith.result import Result
+from litesmith.runtime import custom_ops
+from litesmith.runtime._custom_op_binding import kernels_of
 
 if TYPE_CHECKING:
     from litesmith.data import Dataset
@@ -28,7 +30,10 @@ if TYPE_CHECKING:
 VERBS = ("accelerators", "bench", "copies", "profile", "threads")
 """What a device can be asked for: public functions that take models and return a Result."""
 
-SAMPLES = 32  # as many as `bench` takes
+SAMPLES = {"accelerators": 200}
+"""How many samples a verb takes unless told otherwise."""
+LABELS = "litesmith labels"  # the name of their array: no input is called so
+FEWEST_SAMPLES = 32  # as many as `bench` takes
 
 
 @dataclass(frozen=True)
@@ -69,7 +74,7 @@ def run(
         models: Paths or Models.
         device: An address (`ssh://user@host`), a name of the devices file, or a Device.
         devices_file: Where devices are listed; the user's own file by default.
-        data: Samples for a verb that takes them; up to 32 of them are sent.
+        data: Samples for a verb that takes them; as many as it takes are sent, with their labels.
         say: Called with a sentence when there is something to tell: waiting, installing, connecting again.
         stop: Set it from another thread to end the job, as Ctrl-C does here.
         options: Of the verb's function.
@@ -87,13 +92,16 @@ def run(
     if not models:
         raise UsageError("there is no model to run; give at least one")
     with contextlib.ExitStack() as stack:
-        parcels = stack.enter_context(_files(models, data))
+        taken = None if data is None else _drawn(data, verb, options)
+        parcels = stack.enter_context(_files(models, taken))
         if target.address[0] == "adb":
             return _on_android(verb, target, [(path, shown) for _, path, shown in parcels], options, data, say)
+        kernels = _kernels([path for _, path, _ in parcels[: len(models)]])
         call = {
             "verb": verb,
+            "custom_ops": [f"{name}={remote}{symbol}" for name, remote, symbol, _ in kernels],
             "models": [remote for remote, _, _ in parcels[: len(models)]],
-            "data": parcels[-1][0] if data is not None else None,
+            "data": None if taken is None else {"file": parcels[-1][0], **_opening(taken, parcels[0][1])},
             "options": options,
             "command": sys.argv,
         }
@@ -105,7 +113,7 @@ def run(
         document = Errand(
             target,
             call,
-            {remote: path for remote, path, _ in parcels},
+            {remote: path for remote, path, _ in parcels} | {remote: path for _, remote, _, path in kernels},
             say or (lambda _: None),
             stop or threading.Event(),
         ).result()
@@ -200,15 +208,48 @@ def _files(models: Sequence[Model | str | Path], data: Dataset | None) -> Iterat
         yield found
 
 
+def _kernels(models: Sequence[Path]) -> list[tuple[str, str, str, Path]]:
+    """Return (operator, name on the device, :symbol, path here) of each kernel of a custom operator that must come along."""
+    known = custom_ops()
+    found: list[tuple[str, str, str, Path]] = []
+    for name in dict.fromkeys(name for path in models for name in kernels_of(Model.load(path))):
+        file, colon, symbol = known[name].origin.partition(":")
+        if not Path(file).is_file():
+            raise UsageError(
+                f"the kernel of the custom operator {name!r} cannot be sent to a device, as it is in no file of its own; "
+                "register it in a FILE.py, or give a library built for the device"
+            )
+        found.append((name, f"kernels/{len(found)}/{Path(file).name}", colon + symbol, Path(file)))
+    return found
+
+
+def _drawn(data: Dataset, verb: str, options: dict[str, Any]) -> Dataset:
+    """Return the samples to send: those that the verb itself would draw."""
+    most = options.get("samples", SAMPLES.get(verb, FEWEST_SAMPLES))
+    return data.take(min(len(data), most), seed=options.get("seed", 0))
+
+
+def _opening(data: Dataset, model: Path) -> dict[str, Any]:
+    """Return how the file that ``_samples`` writes is to be opened."""
+    names = list(data.bind(Model.load(model)).inputs)
+    return {"inputs": names, "labels": None if data.labels is None else LABELS}
+
+
 def _samples(data: Dataset, model: Path, path: Path) -> Path:
     import numpy as np
 
-    bound = data.bind(Model.load(model))
-    taken = [sample.inputs for sample in bound.take(min(len(bound), SAMPLES), seed=0)]
+    taken = [sample.inputs for sample in data.bind(Model.load(model))]
     if not taken:
         raise DataError("the data has no samples to run on")
     if len({tuple((name, array.shape) for name, array in sample.items()) for sample in taken}) > 1:
         raise DataError("samples of different shapes cannot be sent to a device")
     arrays: dict[str, Any] = {name: np.stack([sample[name] for sample in taken]) for name in taken[0]}
+    if data.labels is not None:
+        text = data.labels.dtype.hasobject and all(isinstance(label, str) for label in data.labels)
+        arrays[LABELS] = data.labels.astype(str) if text else data.labels
+        if arrays[LABELS].dtype.hasobject:
+            raise DataError("labels that are neither numbers nor text, such as boxes, cannot be sent to a device")
+    if data.class_names is not None:
+        arrays["class_names"] = np.array(data.class_names)
     np.savez(path, **arrays)
     return path

@@ -1,7 +1,8 @@
 # SPDX-License-Identifier: Apache-2.0
 """What it costs to run a model here, each figure with its spread and the facts of the machine."""
 
-from litesmith.measure._accelerators import AcceleratorRun, Accelerators, accelerators
+from litesmith.measure._accelerator_result import AcceleratorRun, Accelerators, Agreement
+from litesmith.measure._accelerators import accelerators
 from litesmith.measure._app import App, CallSite, FunctionTime, app
 from litesmith.measure._app_tips import Tip
 from litesmith.measure._audit import Audit, Copy, CopyAudit, audit_copies
@@ -26,6 +27,7 @@ from litesmith.measure._trace import Trace, trace, tracing, write_trace
 __all__ = [
     "AcceleratorRun",
     "Accelerators",
+    "Agreement",
     "App",
     "Audit",
     "Bench",

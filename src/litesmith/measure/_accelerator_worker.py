@@ -11,7 +11,7 @@ import json
 import os
 import re
 import sys
-from dataclasses import asdict, dataclass
+from dataclasses import asdict, dataclass, replace
 from pathlib import Path
 from typing import Any
 
@@ -21,11 +21,15 @@ from litesmith.errors import LitesmithError, SessionError
 from litesmith.measure._memory import MemoryUse, peak_bytes, resident_bytes
 from litesmith.measure._placement import Evidence
 from litesmith.measure._timing import Timed, time_for, warm_up
-from litesmith.runtime import Session, _litert
+from litesmith.runtime import Session, _litert, partitions
 from litesmith.runtime._accelerators import Accelerator
 from litesmith.runtime._source import ModelSource
 
 Array = np.ndarray[Any, Any]
+_APART = ("webgpu", "openvino")
+"""What takes its operators before the kernels of the CPU are chosen."""
+_INTERPRETED = ("xnnpack", "builtin", "reference", "litesmith")
+"""What the Interpreter has too, for models that LiteRT does not compile."""
 _GPU_NODE = re.compile(r"Node number (\d+) \(LITERT_WEBGPU\) failed to invoke")
 
 
@@ -74,6 +78,9 @@ class Worker:
         self._timed = Timed(self._job.accelerator.name, self._session.run)
         warm_up(self._timed, limit_s=float(request["warm_s"]))
         after = resident_bytes()
+        if request["reset"]:  # what comes out must not depend on how many runs the warm-up took
+            self._session.reset()
+            self._session.run()
         np.savez(request["to"], allow_pickle=False, **dict(self._session.outputs))
         facts = self._session.compiled
         return {
@@ -93,17 +100,17 @@ class Worker:
     def prove(self, _request: dict[str, Any]) -> dict[str, Any]:
         """Return the evidence of where the operators ran."""
         accelerator, facts = self._job.accelerator, self._session.compiled
+        if facts.backend == "interpreter":
+            return self._graph()
         backend: Any = self._session._backend  # noqa: SLF001  (what LiteRT says of a compiled model is asked there)
         wholly = ctypes.c_bool()
         litert, compiled = _litert.load(), backend._compiled  # noqa: SLF001
         litert.call("LiteRtCompiledModelIsNonCpuFullyAccelerated", compiled, ctypes.byref(wholly))
-        evidence = {
-            "log": facts.log,
-            "errors": backend._take_errors(),  # noqa: SLF001
-            "wholly_off_cpu": wholly.value,
-            "events": [] if accelerator.name == "webgpu" else self._events(),
-            "note": self._gpu_node() if accelerator.name == "webgpu" else self._note(),
-        }
+        evidence = {"log": facts.log, "errors": backend._take_errors(), "wholly_off_cpu": wholly.value}  # noqa: SLF001
+        evidence["events"], failure = self._events()
+        evidence["note"] = self._gpu_node(failure) if accelerator.name == "webgpu" else self._note()
+        if failure is not None and not evidence["note"]:
+            raise failure
         if accelerator.library:
             from litesmith.runtime._accelerators_delegate import delegate_partitions
 
@@ -113,23 +120,40 @@ class Worker:
             evidence |= self._decisions()
         return evidence
 
+    def _graph(self) -> dict[str, Any]:
+        """Return which operators of the Interpreter's graph are in the pieces of a delegate: it has no profiler."""
+        name, source = self._job.accelerator.name, ModelSource.of(self._job.model, verify=False)
+        kernels = "delegate" if name == "litesmith" else name
+        found = partitions(source, threads=self._job.threads, kernels=kernels, verify=False)
+        graph = [(piece.delegate or "", piece.operators) for piece in found]
+        nothing = {"log": [], "errors": "", "wholly_off_cpu": False, "events": []}
+        return {**nothing, "graph": graph, "note": self._session.compiled.delegate}
+
     def predict(self, request: dict[str, Any]) -> dict[str, Any]:
         """Run on each of the samples of one .npz and write the outputs to another."""
         rows: dict[str, list[Array]] = {name: [] for name in self._session.outputs}
         with np.load(request["samples"], allow_pickle=False) as samples:
             arrays = {name: samples[name] for name in samples.files}
         for index in range(len(next(iter(arrays.values())))):
+            if request["reset"]:
+                self._session.reset()
             outputs = self._session.run({name: array[index] for name, array in arrays.items()})
             for name, output in outputs.items():
                 rows[name].append(output.copy())
+        if ragged := [name for name, values in rows.items() if len({value.shape for value in values}) > 1]:
+            raise SessionError(
+                f"the shape of the output {ragged[0]!r} depends on the sample; give no data to compare on"
+            )
         np.savez(request["to"], allow_pickle=False, **{name: np.stack(values) for name, values in rows.items()})
         return {}
 
     def _make(self, *, profiling: bool = False) -> Session:
-        folder = Path(self._job.folder)
-        options = self._job.accelerator.compile_options(threads=self._job.threads, folder=folder, profiling=profiling)
+        accelerator, folder = self._job.accelerator, Path(self._job.folder)
+        options = accelerator.compile_options(threads=self._job.threads, folder=folder, profiling=profiling)
+        if profiling and accelerator.name.startswith(_APART):
+            options = replace(options, kernels="builtin")  # what is left to the CPU then shows operator by operator
         session = Session._with_options(self._job.model, options, verify=False)  # noqa: SLF001  (the seam for this)
-        if session.compiled.backend != "compiled":
+        if session.compiled.backend != "compiled" and accelerator.name not in _INTERPRETED:
             raise SessionError(f"this model runs by LiteRT's Interpreter only: {session.compiled.reason}")
         return session
 
@@ -141,27 +165,29 @@ class Worker:
         for name, array in arrays.items():
             np.copyto(target.inputs[name], array)
 
-    def _events(self) -> list[tuple[str, str, int]]:
+    def _events(self) -> tuple[list[tuple[str, str, int]], SessionError | None]:
+        """Return what the profiler saw of a run, and why the run failed if it did: then it is what was seen until then."""
+        failure = None
         with self._make(profiling=True) as session:
             self._feed(self._job.feeds, session)
-            session.run()
             session.start_profile()
-            session.run()
-            return [(event.type, event.tag, event.node) for event in session.stop_profile()]
+            try:
+                session.run()
+            except SessionError as error:
+                failure = error
+            else:  # the first run may differ
+                session.stop_profile()
+                session.start_profile()
+                session.run()
+            return [(event.type, event.tag, event.node) for event in session.stop_profile()], failure
 
-    def _gpu_node(self) -> str:
+    def _gpu_node(self, failure: SessionError | None) -> str:
         """Return the number of the GPU's node in the graph, empty if there is none.
 
         With a profiler, LiteRT's WebGPU accelerator refuses to run, and LiteRT then names the node that failed.
         """
-        try:
-            self._events()
-        except SessionError as error:
-            found = _GPU_NODE.search(str(error))
-            if found is None:
-                raise
-            return found[1]
-        return ""
+        found = None if failure is None else _GPU_NODE.search(str(failure))
+        return found[1] if found else ""
 
     def _note(self) -> str:
         name = self._job.accelerator.name
@@ -174,7 +200,6 @@ class Worker:
         from litesmith.runtime._interpreter import make_interpreter
         from litesmith.runtime._native import LITESMITH, decisions
         from litesmith.runtime._options import CompileOptions
-        from litesmith.runtime._partitions import partitions
 
         source = ModelSource.of(self._job.model, verify=False)
         interpreter = make_interpreter(source, CompileOptions(native=True))
@@ -195,6 +220,7 @@ def evidence_of(reply: dict[str, Any], printed: str) -> Evidence:
         pieces=tuple(tuple(piece) for piece in reply.get("pieces", [])),
         decisions=tuple((node, taken, note) for node, taken, note in reply.get("decisions", [])),
         note=reply["note"],
+        graph=tuple((delegate, tuple(piece)) for delegate, piece in reply.get("graph", [])),
     )
 
 

@@ -13,119 +13,33 @@ from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
+from litesmith.accuracy._outputs import OutputScorer
+from litesmith.accuracy._ports import ports
+from litesmith.accuracy._predict import Candidate
 from litesmith.errors import DataError, MeasureError, UsageError
 from litesmith.measure._accelerator_process import WorkerFailed, WorkerProcess, worker_process
+from litesmith.measure._accelerator_result import AcceleratorRun, Accelerators, Agreement, Difference
 from litesmith.measure._accelerator_worker import Job, evidence_of
 from litesmith.measure._bench import as_file
-from litesmith.measure._machine import MachineFacts, machine_facts
+from litesmith.measure._machine import machine_facts
 from litesmith.measure._memory import MemoryUse
-from litesmith.measure._placement import Placement, place
-from litesmith.measure._statistics import Ratio, Summary, compare_medians, summarize
+from litesmith.measure._placement import place
+from litesmith.measure._statistics import compare_medians
 from litesmith.measure._timing import FEWEST_ROUNDS, ROUND_S
 from litesmith.model import Model
 from litesmith.progress import task
-from litesmith.result import Result
 from litesmith.runtime import Session, random_inputs
 from litesmith.runtime._accelerators import Accelerator, choose, external_delegate, known_accelerators
 from litesmith.runtime._custom_op_binding import kernels_that_stay
 
 if TYPE_CHECKING:
+    from litesmith.accuracy._decode import Decode
+    from litesmith.accuracy._named import MetricLike
     from litesmith.data import Dataset
 
 Array = np.ndarray[Any, Any]
 BASELINE, REFERENCE = "xnnpack", "reference"
-WRONG = 0.05  # a difference to the reference kernels of that share of the largest value is no rounding
 _ENOUGH_SAMPLES = 5  # of one that is so slow that its rounds take too long
-
-
-@dataclass(frozen=True)
-class Difference:
-    """How far outputs are from those of the reference kernels: at most, and at most as a share of the largest value."""
-
-    largest: float
-    relative: float
-
-
-@dataclass(frozen=True)
-class Agreement:
-    """What comes out on real samples: how often the reference's answer, and how often the right one."""
-
-    samples: int
-    same_answer: float
-    right: float | None  # None where there are no class numbers as labels
-
-
-@dataclass(frozen=True)
-class AcceleratorRun:
-    """What was seen of one accelerator; times in milliseconds. ``problem`` says why there is nothing to see."""
-
-    name: str
-    title: str
-    problem: str = ""
-    remedy: str = ""
-    placement: Placement | None = None
-    load_ms: float = 0.0
-    compile_ms: float = 0.0
-    first_ms: float = 0.0
-    samples_ms: tuple[float, ...] = ()
-    memory: MemoryUse | None = None
-    difference: Difference | None = None
-    agreement: Agreement | None = None
-    against_baseline: Ratio | None = None  # of latencies, this / XNNPACK
-    verdict: str = ""
-
-    @property
-    def summary(self) -> Summary:
-        """The quantiles of the latency."""
-        return summarize(self.samples_ms)
-
-    @property
-    def ran(self) -> bool:
-        """Whether operators of the model really ran there."""
-        return self.placement is not None and self.placement.ran
-
-    @property
-    def is_wrong(self) -> bool:
-        """Whether its outputs are too far from the reference kernels' for rounding to explain it."""
-        return self.difference is not None and self.difference.relative > WRONG
-
-    @property
-    def ready_ms(self) -> float:
-        """Time until the first run can start."""
-        return self.load_ms + self.compile_ms
-
-
-@dataclass(frozen=True)
-class Accelerators(Result, kind="accelerators", schema=1):
-    """What ``accelerators`` measured: those that ran the model, and those that did not with the reason."""
-
-    model: str
-    threads: int
-    inputs: str
-    runs: tuple[AcceleratorRun, ...]
-    absent: tuple[AcceleratorRun, ...]
-    best: str  # the fastest that really ran the model, with right numbers; of equals, XNNPACK
-    machine: MachineFacts
-    command: tuple[str, ...]
-    complete: bool = True  # False when it was interrupted: the samples are what was taken until then
-
-    def run(self, name: str) -> AcceleratorRun:
-        """Return what was seen of one accelerator."""
-        found = next((r for r in (*self.runs, *self.absent) if r.name == name), None)
-        if found is None:
-            raise UsageError(f"{name!r} was not tried; there are: {', '.join(r.name for r in self.runs)}")
-        return found
-
-    def plot(self) -> Any:
-        """Return a Plotly figure: the distribution of the latency on each accelerator."""
-        import plotly.graph_objects as go
-
-        figure = go.Figure(layout={"xaxis_title": "latency (ms)", "showlegend": False, "template": "plotly_white"})
-        figure.update_xaxes(type="log")
-        for run in reversed(self.runs):
-            note = "" if run.ran else " (did not run there)"
-            figure.add_box(x=list(run.samples_ms), name=f"{run.title}{note}", boxpoints="outliers")
-        return figure
 
 
 def accelerators(
@@ -139,6 +53,10 @@ def accelerators(
     seconds: float = 2.0,
     data: Dataset | None = None,
     samples: int = 200,
+    metric: MetricLike | None = None,
+    output: str | None = None,
+    decode: Decode | None = None,
+    label_offset: int = 0,
     seed: int = 0,
 ) -> Accelerators:
     """Run a model on every accelerator of this machine, prove where it ran, and compare.
@@ -156,6 +74,11 @@ def accelerators(
         seconds: Time for each, warm-up aside.
         data: Samples to compare the answers on.
         samples: How many of them at most.
+        metric: To score the answers with, as in ``evaluate``; what compares with another model compares with the
+            reference kernels. By default top1 where the labels are class numbers.
+        output: The output that is scored, where there are several.
+        decode: As in ``evaluate``.
+        label_offset: Added to class numbers.
         seed: Of the random inputs and of the draw.
 
     Example:
@@ -170,12 +93,15 @@ def accelerators(
         raise UsageError(f"seconds and samples must be positive, not {seconds} and {samples}")
     if option and delegate is None:
         raise UsageError("options are for an external delegate; give its file too")
+    if data is None and (metric, output, decode) != (None, None, None):
+        raise UsageError("a metric scores answers to samples; give data too")
     wanted = _wanted(only, delegate, option)
     with contextlib.ExitStack() as stack:
         path, name = stack.enter_context(as_file(model))
         folder = Path(stack.enter_context(tempfile.TemporaryDirectory(prefix="litesmith-")))
         trial = _Trial(path, folder, threads, seed)
-        trial.prepare(data, samples)
+        scored: dict[str, Any] = {"output": output, "decode": decode, "label_offset": label_offset}
+        trial.prepare(None if data is None else data.take(min(samples, len(data)), seed=seed), metric, scored)
         complete = trial.run(wanted, stack, runs=runs, seconds=seconds)
         found = tuple(_judged(trial.results()))
     ran = [r for r in found if not r.problem]
@@ -231,11 +157,12 @@ class _Trial:
         self._path, self._folder, self._threads, self._seed = path, folder, threads, seed
         self._model = Model.load(path)
         self._model.verify()
-        self._labels: Array | None = None
+        self._scorer: OutputScorer | None = None
+        self._stateful = any(t.is_variable for graph in self._model.subgraphs for t in graph.tensors)
         self._has_samples = False
         self._candidates: list[_Candidate] = []
 
-    def prepare(self, data: Dataset | None, samples: int) -> None:
+    def prepare(self, data: Dataset | None, metric: MetricLike | None, scored: Mapping[str, Any]) -> None:
         """Write the inputs that all get: random values, or the first sample, and the samples to compare answers on."""
         with Session(self._path) as session:
             feeds = random_inputs(session, self._seed)
@@ -248,13 +175,15 @@ class _Trial:
         if any(array.dtype.hasobject for array in feeds.values()):
             raise MeasureError("this model takes strings, which only LiteRT's Interpreter on the CPU does")
         if data is not None:
-            bound = data.bind(self._model).take(min(samples, len(data)), seed=self._seed)
-            if not len(bound):
+            if not len(data):
                 raise MeasureError("the data has no samples to run on")
-            rows = [_fitted(sample.inputs, views, self._model) for sample in bound]
+            candidate = Candidate.of(self._path)
+            bound = candidate.bind(data)
+            metric = metric or _usual_metric(self._model, bound)
+            self._scorer = None if metric is None else OutputScorer(self._model, bound, metric, **scored)
+            rows = [_fitted(sample.inputs, views, candidate) for sample in bound]
             stacked = {name: np.stack([row[name] for row in rows]) for name in views}
-            feeds = rows[0]
-            self._labels, self._has_samples = bound.labels, True
+            feeds, self._has_samples = rows[0], True
             np.savez(self._folder / "samples.npz", allow_pickle=False, **stacked)
         np.savez(self._folder / "feeds.npz", allow_pickle=False, **feeds)
 
@@ -314,7 +243,8 @@ class _Trial:
             candidate.fail(_said(candidate.accelerator, str(error), candidate.process))
 
     def _open(self, candidate: _Candidate, process: WorkerProcess, seconds: float) -> None:
-        reply = process.ask("open", to=str(candidate.folder / "outputs.npz"), limit_s=300.0 + seconds, warm_s=seconds)
+        to = str(candidate.folder / "outputs.npz")
+        reply = process.ask("open", to=to, limit_s=300.0 + seconds, warm_s=seconds, reset=self._stateful)
         candidate.seen = replace(
             candidate.seen,
             load_ms=reply["load_ms"],
@@ -345,15 +275,16 @@ class _Trial:
         candidate.seen = replace(candidate.seen, placement=place(name, self._model, evidence, external=external))
 
     def _predict(self, candidate: _Candidate, process: WorkerProcess) -> None:
-        process.ask("predict", samples=str(self._folder / "samples.npz"), to=str(candidate.folder / "answers.npz"))
+        to = str(candidate.folder / "answers.npz")
+        process.ask("predict", samples=str(self._folder / "samples.npz"), to=to, reset=self._stateful)
 
-    def _agreement(self, candidate: _Candidate, reference: _Candidate) -> Agreement | None:
-        ours, theirs = (_answers(_arrays(c.folder / "answers.npz")) for c in (candidate, reference))
-        if ours is None or theirs is None:
-            return None
-        labels = None if self._labels is None else np.asarray(self._labels)
-        right = float((ours == labels).mean()) if labels is not None and labels.dtype.kind in "iu" else None
-        return Agreement(len(ours), float((ours == theirs).mean()), right)
+    def _agreement(self, candidate: _Candidate, reference: _Candidate) -> Agreement:
+        ours, theirs = (_arrays(c.folder / "answers.npz") for c in (candidate, reference))
+        answers, expected = _answers(ours), _answers(theirs)
+        same = None if answers is None or expected is None else float((answers == expected).mean())
+        scored = self._scorer is not None and all(np.isfinite(a).all() for a in ours.values() if a.dtype.kind == "f")
+        score = self._scorer.score(ours, theirs, seed=self._seed) if self._scorer is not None and scored else None
+        return Agreement(len(next(iter(ours.values()))), same, score)
 
 
 def _round(
@@ -391,6 +322,8 @@ def _judge(run: AcceleratorRun, baseline: AcceleratorRun | None) -> AcceleratorR
 def _wrong(run: AcceleratorRun) -> str:
     if not run.is_wrong or run.difference is None:
         return ""
+    if not np.isfinite(run.difference.relative):
+        return "wrong numbers, not all of them finite; "
     return f"wrong numbers, off by {100 * run.difference.relative:.0f} % of the largest value; "
 
 
@@ -435,8 +368,11 @@ def _difference(ours: Mapping[str, Array], reference: Mapping[str, Array]) -> Di
     largest = relative = 0.0
     for name, expected in reference.items():
         if expected.size and expected.dtype.kind in "fiub":
-            distance = float(np.abs(ours[name].astype(np.float64) - expected.astype(np.float64)).max())
-            scale = float(np.abs(expected.astype(np.float64)).max())
+            wanted = expected.astype(np.float64)
+            with np.errstate(invalid="ignore"):
+                apart = np.where(ours[name] == expected, 0.0, np.abs(ours[name].astype(np.float64) - wanted))
+            distance = float(np.where(np.isnan(apart) & ~np.isnan(wanted), np.inf, np.nan_to_num(apart, nan=0.0)).max())
+            scale = float(np.abs(wanted[np.isfinite(wanted)]).max(initial=0.0))
             largest, relative = max(largest, distance), max(relative, distance / scale if scale else distance)
     return Difference(largest, relative)
 
@@ -450,21 +386,21 @@ def _answers(outputs: Mapping[str, Array]) -> Array | None:
     return classes
 
 
+def _usual_metric(model: Model, data: Dataset) -> str | None:
+    """Return top1 where there are class numbers and one vector of scores; else nothing is scored."""
+    labels, outputs = data.labels, ports(model)[1]
+    classes = labels is not None and labels.ndim == 1 and labels.dtype.kind in "iu"
+    return "top1" if classes and len(outputs) == 1 and outputs[0].shape[-1:] not in ((), (1,)) else None
+
+
 def _fitted(
-    inputs: Mapping[str, Array], views: Mapping[str, tuple[tuple[int, ...], np.dtype[Any]]], model: Model
+    inputs: Mapping[str, Array], views: Mapping[str, tuple[tuple[int, ...], np.dtype[Any]]], candidate: Candidate
 ) -> dict[str, Array]:
     """Return a sample as the inputs take it: with the batch dimension, and quantized where they are."""
-    names = dict(model.signatures[0].inputs) if model.signatures else {}
     fitted = {}
-    for name, (shape, dtype) in views.items():
-        values = np.asarray(inputs[name])
+    for port in candidate.inputs:
+        values, (shape, dtype) = port.quantize(np.asarray(inputs[port.name])), views[port.name]
         if values.size != np.prod(shape, dtype=np.int64):
-            raise DataError(f"a sample has the shape {values.shape}, but the input {name!r} takes {shape}")
-        index = names.get(name, next((i for i in model.main.inputs if model.main.tensors[i].name == name), -1))
-        quantization = model.main.tensors[index].quantization if index >= 0 else None
-        if values.dtype.kind == "f" and dtype.kind in "iu" and quantization is not None and quantization.scale:
-            zero = quantization.zero_point[0] if quantization.zero_point else 0
-            limits = np.iinfo(dtype)
-            values = np.clip(np.round(values / quantization.scale[0]) + zero, limits.min, limits.max)
-        fitted[name] = values.astype(dtype).reshape(shape)
+            raise DataError(f"a sample has the shape {values.shape}, but the input {port.name!r} takes {shape}")
+        fitted[port.name] = values.astype(dtype).reshape(shape)
     return fitted

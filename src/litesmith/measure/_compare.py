@@ -12,7 +12,7 @@ import numpy as np
 
 from litesmith.errors import UsageError
 from litesmith.measure._bench import Bench, Latency, bench
-from litesmith.measure._statistics import CONFIDENCE, Ratio, compare_medians
+from litesmith.measure._statistics import CONFIDENCE, chance, compare_medians
 from litesmith.model import Model
 from litesmith.result import Result
 
@@ -80,6 +80,7 @@ def compare(
     after: Bench | Model | str | Path,
     *,
     threads: int = 1,
+    kernels: str = "delegate",
     seconds: float = 3.0,
     fail_if: str | tuple[str, ...] = (),
     allow_other_machine: bool = False,
@@ -90,6 +91,7 @@ def compare(
         before: A result, the `.json` of one, a Model, the path of a `.tflite`, or a `litesmith.lock` for its winner.
         after: The same kind of thing.
         threads: Threads, for models.
+        kernels: As in ``bench``, for models.
         seconds: Time for each model.
         fail_if: Bounds such as "latency>+3%" or "size>0%"; those that do not hold are in ``broken``. A latency
             breaks a bound only when its whole interval lies beyond it.
@@ -107,7 +109,7 @@ def compare(
         raise UsageError("compare takes two results or two models, not one of each; measure the model with bench first")
     warnings: list[str] = []
     if first is None or second is None:
-        measured = bench(_model(before), _model(after), threads=threads, seconds=seconds)
+        measured = bench(_model(before), _model(after), threads=threads, kernels=kernels, seconds=seconds)
         a, b = measured.latencies
         complete = measured.complete
     else:
@@ -181,10 +183,9 @@ def _differences(first: Bench, second: Bench, *, allow_other_machine: bool) -> l
 
 
 def _changes(a: Latency, b: Latency, *, interleaved: bool) -> tuple[Change, ...]:
-    ratio = compare_medians(np.array(a.samples_ms), np.array(b.samples_ms), paired=interleaved)
     size = b.size_bytes / a.size_bytes
     found = [
-        _latency(a, b, ratio),
+        _latency(a, b, interleaved=interleaved),
         Change("size", "bytes", a.size_bytes, b.size_bytes, size, size, size),
     ]
     if a.memory and b.memory and a.memory.model_bytes > 0:
@@ -193,6 +194,8 @@ def _changes(a: Latency, b: Latency, *, interleaved: bool) -> tuple[Change, ...]
     return tuple(found)
 
 
-def _latency(a: Latency, b: Latency, ratio: Ratio) -> Change:
-    before, after = a.summary.median, b.summary.median
-    return Change("latency", "ms", before, after, ratio.value, ratio.low, ratio.high, ratio.p_value)
+def _latency(a: Latency, b: Latency, *, interleaved: bool) -> Change:
+    first, second = np.array(a.samples_ms), np.array(b.samples_ms)
+    ratio = compare_medians(first, second, paired=interleaved)
+    p_value = chance(first, second, paired=interleaved)
+    return Change("latency", "ms", a.summary.median, b.summary.median, ratio.value, ratio.low, ratio.high, p_value)

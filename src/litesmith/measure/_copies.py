@@ -88,7 +88,14 @@ class _Way:
     problem: str = ""
 
 
-def copies(model: Model | str | Path, *, threads: int = 1, seconds: float = 0.5, seed: int = 0) -> Copies:
+def copies(
+    model: Model | str | Path,
+    *,
+    threads: int = 1,
+    kernels: str = "delegate",
+    seconds: float = 0.5,
+    seed: int = 0,
+) -> Copies:
     """Measure what feeding all inputs and reading all outputs of a model costs on each path.
 
     Of a view, feeding is what it takes to get hold of it: the data is then made in place. ``copies.audit`` watches
@@ -97,6 +104,7 @@ def copies(model: Model | str | Path, *, threads: int = 1, seconds: float = 0.5,
     Args:
         model: A Model or the path of a `.tflite`.
         threads: Threads of the CPU kernels, for the latency to compare with.
+        kernels: As in ``bench``, for that latency too.
         seconds: Time for each path and direction.
         seed: Of the random inputs.
 
@@ -110,7 +118,7 @@ def copies(model: Model | str | Path, *, threads: int = 1, seconds: float = 0.5,
         raise UsageError(f"seconds must be positive, not {seconds}")
     with contextlib.ExitStack() as stack:
         file, name = stack.enter_context(as_file(model))
-        session = stack.enter_context(Session(file, threads=threads))
+        session = stack.enter_context(Session(file, threads=threads, kernels=kernels))
         feeds = random_inputs(session, seed)
         session.run(feeds)
         ways = [*_interpreter(file, feeds), _compiled(file, feeds), *_session(session, feeds)]

@@ -9,16 +9,20 @@ from __future__ import annotations
 import re
 import textwrap
 from collections import Counter
-from collections.abc import Iterable, Sequence
+from collections.abc import Collection, Iterable, Sequence
 from dataclasses import dataclass, field
 
 from litesmith.measure._findings import fallback_reason
-from litesmith.model import Model
+from litesmith.model import Model, Tensor
+from litesmith.model._flatbuffer import enum_name
+from litesmith.runtime import LITESMITH
+from litesmith.runtime._partitions import XNNPACK
 
 _SELECTED = re.compile(r"selected (\d+) ops, from a total of (\d+) ops\. resulted in (\d+) partitions")
 _ON_GPU = re.compile(r"(\d+) operations will run on the GPU, and the remaining (\d+) operations will run on the CPU")
 _UNSUPPORTED = re.compile(r"^([A-Z][A-Z0-9_]*): (.+?)\.?$", re.MULTILINE)
 _ADAPTER = re.compile(r"Selected adapter: ([^,\n]+)")
+_OPENVINO_UNKNOWN = re.compile(r"op type (\d+) is not supported")
 _OPENVINO_ERROR = re.compile(r"Exception in compilation: (.*?)(?:\n\n|\nINFO|\nI0|\Z)", re.DOTALL)
 
 
@@ -66,7 +70,9 @@ class Evidence:
         events: Type, tag and node of one profiled run; empty where the accelerator cannot be profiled.
         pieces: The operators in each piece of an external delegate.
         decisions: Operator, whether it was taken and why not, where the delegate tells.
-        note: What else shows that it ran as asked; of WebGPU, the number of its node in the graph.
+        note: What else shows that it ran as asked; of WebGPU, the number of its node in the graph, at which the
+            profiled run stops.
+        graph: Delegate (empty for none) and operators of each piece of a graph that the Interpreter runs.
     """
 
     log: tuple[str, ...] = ()
@@ -77,6 +83,7 @@ class Evidence:
     pieces: tuple[tuple[int, ...], ...] = ()
     decisions: tuple[tuple[int, bool, str], ...] = ()
     note: str = ""
+    graph: tuple[tuple[str, tuple[int, ...]], ...] = ()
     kernels: tuple[str, ...] = field(init=False)
 
     def __post_init__(self) -> None:
@@ -96,6 +103,8 @@ def place(name: str, model: Model, seen: Evidence, *, external: bool = False) ->
     """Return where the operators ran, for the accelerator `name`."""
     if external:
         return _external(model, seen)
+    if seen.graph:
+        return _interpreted(name, model, seen)
     if name == "webgpu":
         return _webgpu(model, seen)
     if name.startswith("openvino"):
@@ -107,11 +116,29 @@ def place(name: str, model: Model, seen: Evidence, *, external: bool = False) ->
     return _xnnpack(name, model, seen)
 
 
+def _interpreted(name: str, model: Model, seen: Evidence) -> Placement:
+    total = len(model.main.operators)
+    wanted = {"xnnpack": XNNPACK, "litesmith": LITESMITH}.get(name, "")
+    pieces = [piece for delegate, piece in seen.graph if delegate == wanted]
+    taken = {i for piece in pieces for i in piece}
+    proof = (
+        f"the graph that LiteRT's Interpreter runs has {len(taken)} operators in "
+        f"{_count(len(pieces), 'piece')} of {wanted or 'its own kernels'}"
+    )
+    left = [i for i in range(total) if i not in taken]
+    fallback = _grouped((model.main.operators[i].name, fallback_reason(model, i)) for i in left)
+    return Placement(bool(taken), len(taken), total, len(pieces) if wanted else 0, fallback, "", proof)
+
+
+def _count(number: int, noun: str) -> str:
+    return f"{number} {noun}" if number == 1 else f"{number} {noun}s"
+
+
 def _xnnpack(name: str, model: Model, seen: Evidence) -> Placement:
     total = len(model.main.operators)
     left = {node for _, node in seen.operators() if node < total}
     pieces = seen.kernel_partitions
-    proof = f"the profile has {len(seen.kernels)} of its kernels in {pieces} partition(s)"
+    proof = f"the profile has {len(seen.kernels)} of its kernels in {_count(pieces, 'piece')}"
     ran = bool(seen.kernels)
     if name == "xnnpack-fp16":
         halves = sum("F16" in tag for tag in seen.kernels)
@@ -175,10 +202,32 @@ def _webgpu(model: Model, seen: Evidence) -> Placement:
         return Placement(
             True, None, total, None, tuple(named), device, f"{proof}; how many operators it has is not told"
         )
+    piece = _gpu_piece(model, reasons, {node for _, node in seen.operators() if node < total})
+    if len(piece) == int(counts[1]):
+        left = (model.main.operators[i].name for i in range(total) if i not in piece)
+        fallback = _grouped((kind, reasons.get(kind, "outside the one piece that the GPU takes")) for kind in left)
+        return Placement(True, len(piece), total, 1, fallback, device, f"{proof}; {counts[0]}")
     rest = int(counts[2]) - sum(f.count for f in named)
     if rest > 0:
         named.append(Fallback("other operators", rest, "cut off from the piece that the GPU takes"))
     return Placement(True, int(counts[1]), total, None, tuple(named), device, f"{proof}; {counts[0]}")
+
+
+def _gpu_piece(model: Model, unsupported: Collection[str], before: Collection[int]) -> set[int]:
+    """Return the operators that can run on the GPU at once, after those that the CPU was seen to run before it."""
+    graph = model.main
+    ready = {*graph.inputs, *(t for i in before for t in graph.operators[i].outputs)}
+    piece = set()
+    for index, operator in enumerate(graph.operators):
+        wanted = [t for t in operator.inputs if t >= 0 and not _is_given(graph.tensors[t])]
+        if index not in before and operator.name not in unsupported and ready.issuperset(wanted):
+            piece.add(index)
+            ready.update(operator.outputs)
+    return piece
+
+
+def _is_given(tensor: Tensor) -> bool:
+    return tensor.is_constant or tensor.is_variable
 
 
 def _openvino(model: Model, seen: Evidence) -> Placement:
@@ -191,12 +240,15 @@ def _openvino(model: Model, seen: Evidence) -> Placement:
         reason = lines[-1] if lines else "its compiler took nothing"
         proof = "the profile has no dispatched operator; LiteRT ran the model on the CPU without a word"
         return Placement(False, 0, total, 0, (Fallback("all operators", total, reason),), "", proof)
-    own = [tag for tag, _ in seen.operators() if tag != "DELEGATE"]
-    elsewhere = [*own, *(f"{kernel.split(' (')[0]} (XNNPACK)" for kernel in seen.kernels)]
-    fallback = _grouped((tag, "OpenVINO's compiler for LiteRT does not take it") for tag in elsewhere)
+    elsewhere = [tag for tag, _ in seen.operators() if tag != "DELEGATE"]
+    unknown = {enum_name("BuiltinOperator", int(code)) for code in _OPENVINO_UNKNOWN.findall(seen.printed)}
+    fallback = _grouped(
+        (tag, f"OpenVINO's compiler for LiteRT {'has no such' if tag in unknown else 'leaves out this'} operator")
+        for tag in elsewhere
+    )
     device = re.search(r"Using Intel OpenVINO device: (\w+)", seen.printed)
     taken = int(selected[1]) if selected else total - len(elsewhere)
-    proof = f"the profile has {calls} dispatched piece(s)"
+    proof = f"the profile has {_count(calls, 'dispatched piece')}"
     return Placement(True, taken, total, calls, fallback, device[1] if device else "", proof)
 
 

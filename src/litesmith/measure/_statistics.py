@@ -80,12 +80,11 @@ def bootstrap_medians(values: Array, *, seed: int = 0) -> Array:
 
 @dataclass(frozen=True)
 class Ratio:
-    """The ratio of two medians, second / first, its 95 % interval, and how likely so large an effect is by chance."""
+    """The ratio of two medians, second / first, and its 95 % interval."""
 
     value: float
     low: float
     high: float
-    p_value: float
 
 
 def compare_medians(first: Array, second: Array, *, paired: bool, seed: int = 0) -> Ratio:
@@ -95,24 +94,34 @@ def compare_medians(first: Array, second: Array, *, paired: bool, seed: int = 0)
         first: Timings.
         second: Timings.
         paired: Whether they were taken in interleaved rounds: block i of both then saw the same machine, so what
-            slowed one slowed the other, and the blocks are drawn and tested together (Wilcoxon's signed ranks).
-            Otherwise each is drawn by itself, and the test is that of Mann and Whitney.
+            slowed one slowed the other, and the blocks are drawn together. Otherwise each is drawn by itself.
         seed: Of the bootstrap.
     """
-    from scipy import stats
-
-    count = min(BLOCKS, len(first), len(second))
-    a, b = (np.log([np.median(block) for block in np.array_split(values, count)]) for values in (first, second))
+    a, b = _log_medians(first, second)
+    count = len(a)
     random = np.random.default_rng(seed)
     chosen = random.integers(0, count, (RESAMPLES, count))
     other = chosen if paired else random.integers(0, count, (RESAMPLES, count))
     means = b[other].mean(axis=1) - a[chosen].mean(axis=1)
     tail = (1 - CONFIDENCE) / 2
     low, high = np.exp(np.quantile(means, [tail, 1 - tail]))
+    return Ratio(float(np.exp((b - a).mean())), float(low), float(high))
+
+
+def chance(first: Array, second: Array, *, paired: bool) -> float:
+    """Return how likely so large a difference of two sets of timings is by chance, from the medians of their blocks.
+
+    The test is Wilcoxon's signed ranks for paired blocks, otherwise that of Mann and Whitney.
+    """
+    from scipy import stats  # which devices that measure for another machine do without
+
+    a, b = _log_medians(first, second)
     if np.array_equal(a, b):
-        p_value = 1.0
-    elif paired:
-        p_value = float(stats.wilcoxon(b - a).pvalue)
-    else:
-        p_value = float(stats.mannwhitneyu(a, b).pvalue)
-    return Ratio(float(np.exp((b - a).mean())), float(low), float(high), p_value)
+        return 1.0
+    return float((stats.wilcoxon(b - a) if paired else stats.mannwhitneyu(a, b)).pvalue)
+
+
+def _log_medians(first: Array, second: Array) -> tuple[Array, Array]:
+    count = min(BLOCKS, len(first), len(second))
+    a, b = (np.log([np.median(block) for block in np.array_split(values, count)]) for values in (first, second))
+    return a, b

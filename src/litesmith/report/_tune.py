@@ -15,6 +15,7 @@ from litesmith.tune import Trial, Tuned
 def tune_page(result: Tuned) -> Page:
     """Return the page of a search."""
     machine = result.machine
+    there = f"; latency was measured there, on {result.device}" if result.device else ""
     sections = [*_plots(result), _trials(result), _decision(result)]
     if result.layers:
         sections.append(_layers(result))
@@ -39,7 +40,7 @@ def tune_page(result: Tuned) -> Page:
             ("bounds", result.budget.text()),
             ("scored by", f"{result.metric} on {result.data}"),
             ("search", f"{len(result.trials)} trials in {result.seconds:.0f} s with {result.workers} processes"),
-            ("machine", f"{machine.cpu}, {machine.cores} cores, {machine.kernel}"),
+            ("machine", f"{machine.cpu}, {machine.cores} cores, {machine.kernel}{there}"),
             ("versions", ", ".join(f"{name} {version}" for name, version in machine.versions.items())),
         ),
         sections=tuple(sections),
@@ -55,8 +56,7 @@ def summary(result: Tuned) -> str:
         return "Ship the float model as it is: nothing that was tried is better within the bounds."
     words = [f"{base.size_bytes / winner.size_bytes:.1f} times smaller"]
     if winner.best_timing is not None and base.best_timing is not None:
-        times = base.best_timing.median_ms / winner.best_timing.median_ms
-        words.append(f"{times:.2f} times as fast" if times >= 1 else f"{1 / times:.2f} times slower")
+        words.append(_speed(base.best_timing.median_ms / winner.best_timing.median_ms))
     text = f"Ship {winner.name}: {' and '.join(words)}"
     held = winner.held_out
     if held is not None and held.drop is not None:
@@ -66,6 +66,12 @@ def summary(result: Tuned) -> str:
         low, high = _points(-held.drop.drop_high, result), _points(-held.drop.drop_low, result)
         text += f" (change between {low} and {high}; {sure})"
     return f"{text}."
+
+
+def _speed(times: float) -> str:
+    if round(times, 2) == 1:
+        return "as fast"
+    return f"{times:.2f} times as fast" if times > 1 else f"{1 / times:.2f} times slower"
 
 
 def _plots(result: Tuned) -> list[Section]:

@@ -49,11 +49,6 @@ class Accelerator:
     library: str = ""
     options: tuple[tuple[str, str], ...] = ()
 
-    @property
-    def on_cpu_kernels(self) -> bool:
-        """Whether LiteRT itself runs it, with nothing loaded that is not in every process."""
-        return self.name in ("xnnpack", "xnnpack-cache", "xnnpack-fp16", "ynnpack", "builtin", "reference")
-
     def compile_options(self, *, threads: int, folder: Path, profiling: bool = False) -> CompileOptions:
         """Return what LiteRT is told; `folder` is where caches may be written."""
         how = CompileOptions(threads=threads, profiling=profiling, kernels="xnnpack")

@@ -119,8 +119,12 @@ def custom_op(
 def forget_custom_op(name: str) -> None:
     """Take a kernel out again; sessions that use it keep it."""
     with _lock:
-        if _kernels.pop(name, None) is None:
+        kernel = _kernels.pop(name, None)
+        if kernel is None:
             raise UsageError(f"there is no kernel for {name!r}; there are: {', '.join(_kernels) or 'none'}")
+        sys.modules.pop(
+            _module_name(kernel.origin.partition(":")[0]), None
+        )  # whoever loads its file again has it again
         _tell_children()
 
 
@@ -254,6 +258,10 @@ def _origin(caller: types.FrameType) -> str:
 _FILE_MODULE = "_litesmith_kernels_"
 
 
+def _module_name(file: str) -> str:
+    return _FILE_MODULE + "".join(c if c.isalnum() else "_" for c in file)
+
+
 def _import(where: str) -> Any:
     try:
         if not where.endswith(".py"):
@@ -261,7 +269,7 @@ def _import(where: str) -> Any:
                 sys.path.append(str(Path.cwd()))
             return importlib.import_module(where)
         path = Path(where).absolute()
-        name = _FILE_MODULE + "".join(c if c.isalnum() else "_" for c in str(path))
+        name = _module_name(str(path))
         if name in sys.modules:
             return sys.modules[name]
         spec = importlib.util.spec_from_file_location(name, path)

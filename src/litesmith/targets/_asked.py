@@ -34,7 +34,7 @@ def left_by_xnnpack(model: Model) -> tuple[set[int], str] | str:
         return str(error)
     pieces = [piece for piece in found if piece.delegate is not None]
     left = {index for piece in found if piece.delegate is None for index in piece.operators}
-    return left, f"LiteRT compiled it: {len(pieces)} piece(s) for XNNPACK"
+    return left, f"LiteRT compiled it: {len(pieces)} {'piece' if len(pieces) == 1 else 'pieces'} for XNNPACK"
 
 
 def left_by_gpu_checker(model: Model) -> tuple[set[int], str] | str:

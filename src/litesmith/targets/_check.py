@@ -14,6 +14,7 @@ from litesmith.targets._asked import left_by_gpu_checker, left_by_xnnpack
 from litesmith.targets._rules import RuleTable, rule_table
 from litesmith.targets._tests import TESTS, Place
 
+_FLOAT_BYTES = {"float64": 8, "float32": 4, "float16": 2}
 _ASKED = {"xnnpack": left_by_xnnpack, "gpu": left_by_gpu_checker}
 
 
@@ -170,13 +171,15 @@ def _ask(model: Model, table: RuleTable, reasons: list[list[Reason]]) -> list[st
 def _cache_note(model: Model, table: RuleTable) -> list[str]:
     if table.parameter_cache_bytes is None:
         return []
-    buffers = {id(t.buffer): len(t.buffer) for t in model.main.tensors if t.buffer is not None}
+    stored = [t for t in model.main.tensors if t.buffer is not None]
+    buffers = {id(t.buffer): len(t.buffer or b"") // _FLOAT_BYTES.get(t.dtype, 1) for t in stored}
     size, room = sum(buffers.values()), table.parameter_cache_bytes
     chip = f"the {_megabytes(room)} on the chip"
+    in_8_bits = " in 8 bits" if any(t.dtype in _FLOAT_BYTES for t in stored) else ""
     if size <= room:
-        return [f"about {_megabytes(size)} of parameters: they fit into {chip}"]
+        return [f"about {_megabytes(size)} of parameters{in_8_bits}: they fit into {chip}"]
     rest = f"{_megabytes(size - room)} are fetched at every run, which is slow"
-    return [f"about {_megabytes(size)} of parameters do not fit into {chip}: {rest}"]
+    return [f"about {_megabytes(size)} of parameters{in_8_bits} do not fit into {chip}: {rest}"]
 
 
 def _megabytes(size: int) -> str:

@@ -9,10 +9,13 @@ from pathlib import Path
 from typing import Any
 
 from litesmith.data import Dataset
+from litesmith.devices import Device
 from litesmith.errors import UsageError
-from litesmith.measure import bench, machine_facts
+from litesmith.measure import machine_facts
 from litesmith.result import Result
+from litesmith.tune._jobs import measured
 from litesmith.tune._lock import Lock, ask_again, read_lock
+from litesmith.tune._meter import measuring_device
 from litesmith.tune._question import content_hash
 from litesmith.tune._search import FEWEST_SAMPLES
 
@@ -65,6 +68,8 @@ def gate(
     fail_if: tuple[str, ...] = (),
     latency: bool = True,
     seconds: float = _MEASURE_S,
+    device: str | Device | None = None,
+    devices_file: str | Path | None = None,
 ) -> Gate:
     """Check a file against a lock: its drop on the held-out samples, its size, and its latency here.
 
@@ -78,6 +83,8 @@ def gate(
         fail_if: bounds instead: "drop>0.5%", "latency>5ms", "latency>+10%" (of the lock's), "size>4MB", "size>+1%".
         latency: False leaves the latency out.
         seconds: time to measure it for.
+        device: where to measure it, as in ``tune``.
+        devices_file: where devices are listed; the user's own file by default.
     """
     kept = read_lock(lock)
     folder = Path(lock).resolve().parent
@@ -95,7 +102,7 @@ def gate(
         elif quantity == "drop":
             checks.append(_drop(kept, folder, content, data, allowed))
         elif latency:
-            checks.append(_latency(kept, path, allowed, seconds))
+            checks.append(_latency(kept, path, allowed, seconds, measuring_device(device, devices_file)))
     return Gate(str(lock), str(path), content_hash(content) == kept.winner_hash, tuple(checks))
 
 
@@ -136,17 +143,21 @@ def _drop(lock: Lock, folder: Path, content: bytes, data: Any, allowed: float | 
     return Check("drop", drop.drop, allowed, "", drop.drop <= allowed, note)
 
 
-def _latency(lock: Lock, path: Path, allowed: float | None, seconds: float) -> Check:
+def _latency(lock: Lock, path: Path, allowed: float | None, seconds: float, device: Device | None) -> Check:
     """Check the latency; it breaks the bound only where the whole interval of its median is beyond."""
     timing = lock.trial.best_timing
     threads = 1 if timing is None else timing.threads
-    same = machine_facts().identity == lock.machine.identity
+    options: dict[str, Any] = {"threads": threads, "seconds": seconds, "memory": False}
+    result = None if device is None else measured(device, "bench", path, **options)
+    machine = machine_facts() if result is None else result.machine
     if allowed is None:
-        if timing is None or not same:
-            note = f"not checked: the lock's latency is of another machine ({lock.machine.cpu}); give latency>…ms"
+        if timing is None or machine.identity != lock.meter.identity:
+            there = f"give --device {lock.device} or latency>…ms" if lock.device else "give latency>…ms"
+            note = f"not checked: the lock's latency is of another machine ({lock.meter.cpu}); {there}"
             return Check("latency", None, None, "ms", True, note)
         allowed = timing.median_ms * (1 + ROOM)
-    (measured,) = bench(path, threads=threads, seconds=seconds, memory=False).latencies
-    found = measured.summary
-    note = f"interval {found.low:.3f} … {found.high:.3f} ms with {threads} thread(s)"
+    result = measured(None, "bench", path, **options) if result is None else result
+    found = result.latencies[0].summary
+    where = "" if device is None else f" on {device.name}"
+    note = f"interval {found.low:.3f} … {found.high:.3f} ms with {threads} thread{'s' * (threads != 1)}{where}"
     return Check("latency", found.median, allowed, "ms", found.low <= allowed, note)

@@ -7,6 +7,7 @@ question and the job alone, so that it does not matter who did it.
 
 from __future__ import annotations
 
+import sys
 import tempfile
 import time
 from dataclasses import dataclass
@@ -15,9 +16,9 @@ from typing import Any, Protocol
 
 import numpy as np
 
+from litesmith import devices, measure
 from litesmith.accuracy import Layer, diagnose
 from litesmith.errors import LitesmithError
-from litesmith.measure import accelerators, bench, profile
 from litesmith.model import Model
 from litesmith.optimize import Recipe
 from litesmith.tune._question import Question
@@ -110,8 +111,7 @@ class Measure:
 
     def answer(self, question: Question) -> tuple[tuple[float, float, float], ...]:
         """Do it."""
-        del question
-        return _measure(self.models, self.threads, self.seconds)
+        return _measure(question, self.models, self.threads, self.seconds)
 
 
 @dataclass(frozen=True)
@@ -160,8 +160,7 @@ class Accelerate:
 
     def answer(self, question: Question) -> tuple[OnAccelerator, ...]:
         """Do it."""
-        del question
-        result = accelerators(Model.from_bytes(self.model), seconds=self.seconds)
+        result = measured(question.device, "accelerators", Model.from_bytes(self.model), seconds=self.seconds)
         return tuple(
             OnAccelerator(
                 trial=self.trial,
@@ -240,7 +239,7 @@ def _weigh(question: Question, content: bytes) -> tuple[Weight, ...]:
 
 def _explain(question: Question, content: bytes) -> tuple[TunedLayer, ...]:
     model = Model.from_bytes(content)
-    timed = {o.index: o for o in profile(model, runs=PROFILED_RUNS).operators}
+    timed = {o.index: o for o in measured(question.device, "profile", model, runs=PROFILED_RUNS).operators}
     compared: dict[int, Layer] = {}
     if content != question.model and any(t.dtype in ("int8", "int16") for t in model.main.tensors if not t.is_constant):
         report = diagnose(question.model, content, question.calibrate, samples=DIAGNOSED_SAMPLES, seed=question.seed)
@@ -265,13 +264,20 @@ def _explain(question: Question, content: bytes) -> tuple[TunedLayer, ...]:
     return tuple(found)
 
 
+def measured(device: devices.Device | None, verb: str, *models: Model | str | Path, **options: Any) -> Any:
+    """Measure: here, or on a device."""
+    if device is None:
+        return getattr(measure, verb)(*models, **options)
+    return devices.run(verb, *models, device=device, say=lambda text: print(text, file=sys.stderr), **options)
+
+
 def _measure(
-    models: tuple[bytes, ...], threads: tuple[int, ...], seconds: float
+    question: Question, models: tuple[bytes, ...], threads: tuple[int, ...], seconds: float
 ) -> tuple[tuple[float, float, float], ...]:
     with tempfile.TemporaryDirectory(prefix="litesmith-") as folder:
         paths = []
         for number, content in enumerate(models):
             paths.append(Path(folder) / f"{number}.tflite")
             paths[-1].write_bytes(content)
-        measured = bench(*paths, threads=threads, seconds=seconds, memory=False)
-    return tuple((s.median, s.low, s.high) for s in (latency.summary for latency in measured.latencies))
+        result = measured(question.device, "bench", *paths, threads=threads, seconds=seconds, memory=False)
+    return tuple((s.median, s.low, s.high) for s in (latency.summary for latency in result.latencies))

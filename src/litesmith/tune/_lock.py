@@ -6,7 +6,7 @@ from __future__ import annotations
 import os
 from dataclasses import dataclass
 from pathlib import Path
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 from litesmith.data import Dataset
 from litesmith.errors import DataError, OptimizeError, UsageError
@@ -18,6 +18,9 @@ from litesmith.tune._budget import Budget
 from litesmith.tune._journal import write_whole
 from litesmith.tune._question import Question, content_hash
 from litesmith.tune._trial import Trial
+
+if TYPE_CHECKING:
+    from litesmith.tune._tune import Tuned
 
 
 @dataclass(frozen=True)
@@ -51,7 +54,9 @@ class Lock(Result, kind="lock", schema=1):
         budget: the bounds.
         drop_bound: what the score may fall by, in its own unit.
         trial: the winner's figures.
-        machine: the facts and versions it was found with.
+        machine: the facts and versions it was made with.
+        device: the address of the device that measured its latency, where that was another machine.
+        measured_on: the facts of that device.
     """
 
     recipe: str
@@ -69,18 +74,24 @@ class Lock(Result, kind="lock", schema=1):
     drop_bound: float
     trial: Trial
     machine: MachineFacts
+    device: str = ""
+    measured_on: MachineFacts | None = None
+
+    @property
+    def meter(self) -> MachineFacts:
+        """The machine whose latency the lock has."""
+        return self.measured_on or self.machine
 
 
 def make_lock(
     question: Question,
     origin: Origin,
-    budget: Budget,
-    drop_bound: float,
+    result: Tuned,
     winner: Trial,
     machine: MachineFacts,
     folder: Path,
 ) -> Lock:
-    """Return the lock of a winner, for a file in ``folder``."""
+    """Return the lock of a winner that was made on ``machine``, for a file in ``folder``."""
 
     def relative(place: str | None) -> str | None:
         return os.path.relpath(place, folder.resolve()) if place is not None and Path(place).is_absolute() else place
@@ -100,10 +111,12 @@ def make_lock(
         model_output=question.output,
         label_offset=question.label_offset,
         seed=question.seed,
-        budget=budget,
-        drop_bound=drop_bound,
+        budget=result.budget,
+        drop_bound=result.drop_bound,
         trial=winner,
         machine=machine,
+        device=result.device,
+        measured_on=result.machine if result.device else None,
     )
 
 

@@ -15,8 +15,9 @@ from litesmith.accuracy._evaluate import oriented
 from litesmith.accuracy._metric import Metric
 from litesmith.accuracy._named import metric_named
 from litesmith.accuracy._predict import Candidate, Job, observe
-from litesmith.accuracy._statistics import bootstrap, mcnemar, paired_bootstrap, wilson
+from litesmith.accuracy._statistics import mcnemar, paired_bootstrap
 from litesmith.data import Dataset
+from litesmith.devices import Device
 from litesmith.tune._trial import Score
 
 Array = np.ndarray[Any, Any]
@@ -38,6 +39,7 @@ class Question:
         output: the output it looks at, where the model has several.
         label_offset: added to class numbers.
         seed: of everything that is drawn.
+        device: where latency is measured; None for this machine, or the worker that owns the device.
     """
 
     model: bytes
@@ -48,6 +50,7 @@ class Question:
     output: str | None = None
     label_offset: int = 0
     seed: int = 0
+    device: Device | None = None
 
     def split(self, name: str) -> Dataset:
         """Return the samples of a split that models are scored on."""
@@ -87,24 +90,17 @@ class Question:
         metric = self.scorer()
         count = len(next(iter(seen.values())))
         settings: dict[str, Any] = {"confidence": CONFIDENCE, "resamples": RESAMPLES, "seed": self.seed}
-        score = metric.scorer(seen)
-        right = metric.successes(seen)
-        interval = (
-            bootstrap(score, count, **settings)
-            if right is None
-            else wilson(int(right.sum()), len(right), confidence=CONFIDENCE)
-        )
+        interval, _ = metric.interval(seen, **settings)
         drop = None if float_seen is None else self._drop(metric, float_seen, seen, count, settings)
-        return Score(score(None), interval.low, interval.high, count, drop)
+        return Score(metric.scorer(seen)(None), interval.low, interval.high, count, drop)
 
     def _drop(self, metric: Metric, before: Seen, after: Seen, count: int, settings: dict[str, Any]) -> Drop:
         right = metric.successes(before), metric.successes(after)
         if right[0] is not None and right[1] is not None:
             test = mcnemar(right[0], right[1], confidence=CONFIDENCE)
-            base = wilson(int(right[0].sum()), count, confidence=CONFIDENCE)
         else:
             test = paired_bootstrap(metric.scorer(before), metric.scorer(after), count, **settings)
-            base = bootstrap(metric.scorer(before), count, **settings)
+        base, _ = metric.interval(before, **settings)
         score = metric.scorer(before)(None), base.low, base.high
         return oriented(test, "float", score, metric.higher_is_better, CONFIDENCE)
 

@@ -249,7 +249,9 @@ class Search:
             self._finish(candidate, replace(trial, status=STOPPED, reason=reason, stopped_by=self._stops))
 
     def _slowest_ms(self) -> float:
-        """Return the rough latency above which a candidate is hopeless."""
+        """Return the rough latency above which a candidate is hopeless; ours says nothing about a device's."""
+        if self.question.device is not None:
+            return float("inf")
         if self.budget.max_latency_ms is not None:
             return HOPELESS * self.budget.max_latency_ms
         return HOPELESS * self._float_probe_ms if self.budget.minimize == "latency" else float("inf")

@@ -13,6 +13,7 @@ from pathlib import Path
 from typing import Any
 
 from litesmith.data import Dataset, Preprocess
+from litesmith.devices import Device
 from litesmith.errors import UsageError
 from litesmith.measure import MachineFacts, machine_facts
 from litesmith.model import Model
@@ -26,6 +27,7 @@ from litesmith.tune._decide import Verdict, decide, finalists
 from litesmith.tune._jobs import OnAccelerator, TunedLayer
 from litesmith.tune._journal import NO_SPACE, Journal, only_one, write_whole
 from litesmith.tune._lock import Lock, Origin, make_lock
+from litesmith.tune._meter import DeviceMeter, measuring_device, measuring_machine
 from litesmith.tune._plan import Plan, make_plan
 from litesmith.tune._question import Question, content_hash
 from litesmith.tune._search import Search
@@ -64,7 +66,8 @@ class Tuned(Result, kind="tune", schema=1):
         seconds: of the whole search.
         work_s: of it, building, running samples and measuring, added up over all workers.
         workers: how many there were.
-        machine: the facts of the machine.
+        machine: the facts of the machine that measured latency.
+        device: its address, where it was another than this one.
         layers: of the winner: size, time and error of each operator.
         advice: what the decision tree said before anything was measured.
         accelerators: latencies of the three best files on every accelerator, where that was asked for.
@@ -91,6 +94,7 @@ class Tuned(Result, kind="tune", schema=1):
     layers: tuple[TunedLayer, ...] = ()
     advice: Advice | None = None
     accelerators: tuple[OnAccelerator, ...] = ()
+    device: str = ""
 
     @property
     def winner(self) -> Trial | None:
@@ -127,6 +131,8 @@ def tune(
     seconds: float = 1.0,
     workers: int | None = None,
     cluster: str | None = None,
+    device: str | Device | None = None,
+    devices_file: str | Path | None = None,
     seed: int = 0,
 ) -> Tuned:
     """Find the file to ship within a budget, by measurement, and leave it in a folder with the proof.
@@ -156,6 +162,9 @@ def tune(
         seconds: time to measure the latency of each file for.
         workers: processes; by default one for each core. The trials do not depend on it.
         cluster: the address of a Dask scheduler, instead of processes of this machine.
+        device: where latency is measured, of every candidate, instead of here: `ssh://user@host`, a name of the devices
+            file, or a Device. Files are made and scored here.
+        devices_file: where devices are listed; the user's own file by default.
         seed: of the splits and of everything that is drawn.
     """
     started = time.perf_counter()
@@ -180,9 +189,11 @@ def tune(
     usable, unknown = candidates.known([*only, *recipes])
     if unknown:
         raise UsageError(f"the recipe {unknown[0][0]!r} cannot be tried: {unknown[0][1]}")
+    question = replace(question, device=measuring_device(device, devices_file))
+    here = machine_facts()
+    machine = here if question.device is None else measuring_machine(question, model)
     folder = Path(output)
     folder.mkdir(parents=True, exist_ok=True)
-    machine = machine_facts()
     with ExitStack() as stack:
         stack.enter_context(only_one(folder))
         journal = Journal(folder / "trials.jsonl")
@@ -195,7 +206,7 @@ def tune(
             journal,
             folder,
             budget,
-            key=content_hash(f"{question.digest()}\n{stamp()}".encode()),
+            key=content_hash(f"{question.digest()}\n{stamp()}{_place_of_latency(question, machine)}".encode()),
             deadline=None if budget.time_s is None else time.monotonic() + budget.time_s,
         )
         notes = _run_stages(search, usable, everything=not only, sparsity=effort == "full")
@@ -232,6 +243,7 @@ def tune(
             work_s=search.work_s,
             workers=team.count,
             machine=machine,
+            device="" if question.device is None else question.device.url,
             layers=() if verdict.winner is None else search.layers(search.trials[verdict.winner]),
             advice=_advice(model, question, budget),
             accelerators=search.on_accelerators(_best(trials, budget, search.drop_bound), seconds)
@@ -240,7 +252,7 @@ def tune(
         )
         result = replace(result, left_out=tuple(search.left_out))
         try:
-            _write(result, search, question, origin, folder)
+            _write(result, search, question, origin, folder, here)
         except OSError as error:
             if error.errno not in NO_SPACE:
                 raise
@@ -253,9 +265,9 @@ def tune(
 
 def plan(model: str | Path, data: Dataset | str | Path, **options: Any) -> Plan:
     """Say what ``tune`` would try, how long it would take, and what memory and disk it needs; same arguments."""
-    wanted = {
-        k: options.pop(k, None) for k in ("output", "time_limit", "workers", "cluster", "seconds", "accelerators")
-    }
+    others = ("output", "time_limit", "workers", "cluster", "seconds", "accelerators", "device", "devices_file")
+    wanted = {k: options.pop(k, None) for k in others}
+    measuring_device(wanted["device"], wanted["devices_file"])
     bounds = {k: options.pop(k) for k in ("max_drop", "max_latency", "max_size", "minimize") if k in options}
     make_budget(
         **{"max_drop": "1%", "max_latency": None, "max_size": None, "minimize": "latency", **bounds},
@@ -357,12 +369,15 @@ def make_workers(
     """Return those who do the jobs, and the one who measures latency."""
     if count is not None and count < 1:
         raise UsageError(f"workers must be 1 or more, not {count}")
+    meter: Workers
     if cluster is None:
         local = LocalWorkers(question, count or len(os.sched_getaffinity(0)))
         stack.callback(local.close)
-        return local, local
+        return local, local if question.device is None else DeviceMeter(question)
     remote = ClusterWorkers(question, cluster)
     stack.callback(remote.close)
+    if question.device is not None:
+        return remote, DeviceMeter(question)
     if remote.owns_device:
         return remote, remote
     meter = LocalWorkers(question, 1)
@@ -438,7 +453,12 @@ def _measure_and_verify(search: Search, cores: int, seconds: float) -> None:
     search.verify([search.trials[0], *[t for t in chosen if t.number != 0][:VERIFIED]])
 
 
-def _write(result: Tuned, search: Search, question: Question, origin: Origin, folder: Path) -> None:
+def _place_of_latency(question: Question, machine: MachineFacts) -> str:
+    """Return what tells timings of one device from those of another; nothing for this machine, which the stamp tells."""
+    return "" if question.device is None else f"\n{machine.identity} {sorted(machine.versions.items())}"
+
+
+def _write(result: Tuned, search: Search, question: Question, origin: Origin, folder: Path, here: MachineFacts) -> None:
     """Leave the files of the front, the winner, its recipe and the lock; then the journal has a line for each trial."""
     shelf = folder / "pareto"
     shelf.mkdir(exist_ok=True)
@@ -452,7 +472,7 @@ def _write(result: Tuned, search: Search, question: Question, origin: Origin, fo
     if winner is not None:
         write_whole(folder / "winner.tflite", search.content(winner))
         write_whole(folder / "recipe.toml", Recipe.parse(winner.recipe).to_toml().encode())
-        lock: Lock = make_lock(question, origin, result.budget, result.drop_bound, winner, result.machine, folder)
+        lock: Lock = make_lock(question, origin, result, winner, here, folder)
         write_whole(folder / "litesmith.lock", (lock.to_json() + "\n").encode())
     write_whole(folder / "tune.json", (result.to_json() + "\n").encode("utf-8", "replace"))
     every = (*result.trials, *search.others())
