@@ -1,6 +1,8 @@
 # SPDX-License-Identifier: Apache-2.0
 """Litesmith's delegate against XNNPACK and LiteRT's stock kernels: `python -m benchmarks native`, about five minutes.
 
+`python -m benchmarks.native TEXT…` measures only the rows with one of these texts in their name and keeps the others.
+
 Each row is one interleaved run of all its engines in one process; a figure is the median of its samples, and `best`
 the fastest, which other programs disturb least. Written to `results/native.json` and `results/native.md`.
 """
@@ -8,6 +10,7 @@ the fastest, which other programs disturb least. Written to `results/native.json
 from __future__ import annotations
 
 import contextlib
+import json
 import sys
 import time
 from collections.abc import Iterator
@@ -161,7 +164,8 @@ def table(rows: dict[str, dict[str, dict[str, float]]], bars: list[Bar]) -> str:
     ]
     if native_tier() != BEST_TIER:
         lines += [
-            f"This machine has no {BEST_TIER}: the goals for it could not be measured, nor those kernels run.",
+            f"This machine has no {BEST_TIER}: the goals for it could not be measured. Its kernels are tested without it",
+            "(native/README.md), for their results only.",
             "",
         ]
     lines += ["| network | engine | median (best) ms |", "| --- | --- | --- |"]
@@ -174,6 +178,12 @@ def table(rows: dict[str, dict[str, dict[str, float]]], bars: list[Bar]) -> str:
     return "\n".join(lines) + "\n"
 
 
+def earlier() -> tuple[dict[str, dict[str, dict[str, float]]], list[Bar]]:
+    """Read the rows and goals of the last run."""
+    document = json.loads((RESULTS / "native.json").read_text(encoding="utf-8"))
+    return document["times"], [Bar(**{k: v for k, v in b.items() if k != "verdict"}) for b in document["goals"]]
+
+
 def main() -> int:
     if not native_tier():
         print("Litesmith was installed without its delegate", file=sys.stderr)
@@ -183,8 +193,14 @@ def main() -> int:
     jobs = [(f"{n} int16x8", int16_row, (n,)) for n in INT16]
     names = {1: "unstructured", 4: "4x1 blocks"}
     jobs += [(f"{n}, {z:.0%} zeros, {names[b]}", sparse_row, (n, z, b)) for n, z, b in SPARSE]  # type: ignore[misc]
+    wanted = sys.argv[1:]
+    old_rows, old_bars = earlier() if wanted else ({}, [])
     for title, work, arguments in jobs:
-        rows[title], found = work(*arguments)  # type: ignore[arg-type]
+        if wanted and not any(text in title for text in wanted):
+            rows |= {title: old_rows[title]} if title in old_rows else {}
+            bars += [b for b in old_bars if b.network == title]
+            continue
+        rows[title], found = work(*arguments)
         bars += found
         print(f"{title}: " + ", ".join(f"{e} {f['best_ms']:.2f}" for e, f in rows[title].items()), flush=True)
     verdicts = [{**asdict(b), "verdict": b.verdict} for b in bars]

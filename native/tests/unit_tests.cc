@@ -19,9 +19,31 @@
 #include "ops/gemm.h"
 
 namespace litesmith {
+
+#if defined(__x86_64__)
+void FillAvx512VnniPlain(KernelTable* table);
+void FillAvx512FloatPlain(KernelTable* table);
+#endif
+
 namespace {
 
 int failures = 0;
+
+// All tiers, and that of AVX-512 also with its intrinsics written out as loops.
+std::vector<Tier> TestedTiers() {
+  std::vector<Tier> tiers = Tiers();
+#if defined(__x86_64__)
+  const Tier* avx2 = FindTier("avx2");
+  if (avx2->table != nullptr) {
+    static KernelTable plain = *avx2->table;
+    plain.tier = "avx512 for tests";
+    FillAvx512VnniPlain(&plain);
+    FillAvx512FloatPlain(&plain);
+    tiers.push_back({plain.tier, &plain, avx2->cpu_has_it, true});
+  }
+#endif
+  return tiers;
+}
 
 #define CHECK(condition)                                                      \
   do {                                                                        \
@@ -32,7 +54,7 @@ int failures = 0;
   } while (false)
 
 void EveryKernelOfEveryTierEqualsTheReference() {
-  for (const Tier& tier : Tiers()) {
+  for (const Tier& tier : TestedTiers()) {
     if (tier.table == nullptr) {
       std::printf("tier %s: not on this processor, skipped\n", tier.name);
       continue;
@@ -44,6 +66,7 @@ void EveryKernelOfEveryTierEqualsTheReference() {
         ++failures;
       }
     }
+    std::printf("tier %s: compared with the reference\n", tier.name);
   }
 }
 
@@ -77,7 +100,7 @@ void RequantEqualsTheDefinition() {
 
 // All weights at their extremes and all inputs at -32768: every bound is met exactly.
 void GemmIsExactAtTheExtremes() {
-  for (const Tier& tier : Tiers()) {
+  for (const Tier& tier : TestedTiers()) {
     if (tier.table == nullptr) continue;
     for (int k : {511, 512, 513, 2049, 4608}) {
       for (int8_t weight : {int8_t{-128}, int8_t{127}, int8_t{-127}}) {

@@ -69,6 +69,18 @@ def test_a_pruned_network_is_taken_and_equal(zeros: float, block: int, isa: str,
     assert any(k.startswith("f32_spmm_4x" if block == 4 else "f32_spmm_1x") for k in kernels)
 
 
+@pytest.mark.parametrize("isa", ["auto", "scalar"])
+@pytest.mark.parametrize(("height", "width"), [(7, 7), (5, 13), (1, 1)])
+def test_many_input_channels_are_taken_in_parts(height: int, width: int, isa: str, stock: Any, delegated: Any) -> None:
+    b = Builder("parts", seed=0)
+    x = b.input("image", (1, height, width, 300))
+    for filters in (700, 260):  # three uneven parts, then six
+        weight = pruned(b.random, (filters, 1, 1, x.shape[-1]), 0.9, 1)
+        x = b.conv2d(x, filters, weight=weight, activation="RELU6")
+    got = compare(b.build({"features": x}), stock, delegated, isa=isa)
+    assert got.taken() == ["CONV_2D"] * 2
+
+
 def test_a_dense_network_is_left_to_xnnpack(stock: Any, delegated: Any) -> None:
     got = compare(network(0.0, 1), stock, delegated)
     assert got.taken() == []

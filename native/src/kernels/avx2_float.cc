@@ -24,7 +24,18 @@ inline __m256 Clamp(__m256 x, __m256 lo, __m256 hi) { return _mm256_min_ps(_mm25
 #define LITESMITH_EACH_8(X) LITESMITH_EACH_7(X) X(7)
 
 // One output row at a time: broadcast the weight, multiply-add with several loads of the input channel.
-#define LITESMITH_START(v) __m256 sum##v = bias;
+#define LITESMITH_SUM(v) __m256 sum##v;
+#define LITESMITH_BIAS(v) sum##v = bias;
+#define LITESMITH_GO_ON(v) sum##v = _mm256_loadu_ps(to + v * kLanes);
+#define LITESMITH_START_ROW(EACH)                               \
+  float* const to = out + r * out_stride;                       \
+  EACH(LITESMITH_SUM)                                           \
+  if (w.bias != nullptr) {                                      \
+    const __m256 bias = _mm256_broadcast_ss(w.bias + r);        \
+    EACH(LITESMITH_BIAS)                                        \
+  } else {                                                      \
+    EACH(LITESMITH_GO_ON)                                       \
+  }
 #define LITESMITH_STEP(v) sum##v = _mm256_fmadd_ps(weight, _mm256_loadu_ps(from + v * kLanes), sum##v);
 #define LITESMITH_WRITE(v) _mm256_storeu_ps(to + v * kLanes, Clamp(sum##v, lo, hi));
 #define LITESMITH_SPMM_ROWS(name, EACH)                                                                             \
@@ -32,14 +43,12 @@ inline __m256 Clamp(__m256 x, __m256 lo, __m256 hi) { return _mm256_min_ps(_mm25
             size_t out_stride) {                                                                                    \
     const __m256 lo = _mm256_set1_ps(w.lo), hi = _mm256_set1_ps(w.hi);                                              \
     for (int r = row_begin; r < row_end; ++r) {                                                                     \
-      const __m256 bias = _mm256_broadcast_ss(w.bias + r);                                                          \
-      EACH(LITESMITH_START)                                                                                         \
+      LITESMITH_START_ROW(EACH)                                                                                     \
       for (int i = w.start[r], end = w.start[r + 1]; i < end; ++i) {                                                \
         const __m256 weight = _mm256_broadcast_ss(w.value + i);                                                     \
         const float* from = in + w.column[i] * in_stride;                                                           \
         EACH(LITESMITH_STEP)                                                                                        \
       }                                                                                                             \
-      float* to = out + r * out_stride;                                                                             \
       EACH(LITESMITH_WRITE)                                                                                         \
     }                                                                                                               \
   }
@@ -52,8 +61,7 @@ inline __m256 Clamp(__m256 x, __m256 lo, __m256 hi) { return _mm256_min_ps(_mm25
             size_t out_stride) {                                                                                    \
     const __m256 lo = _mm256_set1_ps(w.lo), hi = _mm256_set1_ps(w.hi);                                              \
     for (int r = row_begin; r < row_end; ++r) {                                                                     \
-      const __m256 bias = _mm256_broadcast_ss(w.bias + r);                                                          \
-      EACH(LITESMITH_START)                                                                                         \
+      LITESMITH_START_ROW(EACH)                                                                                     \
       EACH(LITESMITH_START2)                                                                                        \
       int i = w.start[r];                                                                                           \
       const int end = w.start[r + 1];                                                                               \
@@ -69,7 +77,6 @@ inline __m256 Clamp(__m256 x, __m256 lo, __m256 hi) { return _mm256_min_ps(_mm25
         EACH(LITESMITH_STEP)                                                                                        \
       }                                                                                                             \
       EACH(LITESMITH_JOIN)                                                                                          \
-      float* to = out + r * out_stride;                                                                             \
       EACH(LITESMITH_WRITE)                                                                                         \
     }                                                                                                               \
   }
@@ -81,7 +88,6 @@ LITESMITH_SPMM_ROWS_TWICE(f32_spmm_1x32__avx2, LITESMITH_EACH_4)
 LITESMITH_SPMM_ROWS_TWICE(f32_spmm_1x24__avx2, LITESMITH_EACH_3)
 LITESMITH_SPMM_ROWS_TWICE(f32_spmm_1x16__avx2, LITESMITH_EACH_2)
 LITESMITH_SPMM_ROWS_TWICE(f32_spmm_1x8__avx2, LITESMITH_EACH_1)
-#undef LITESMITH_START
 #undef LITESMITH_STEP
 #undef LITESMITH_WRITE
 
@@ -218,13 +224,9 @@ void f32_conv_plane__avx2(const float* const* taps, int num_taps, const float* w
 #undef LITESMITH_WRITE
 #undef LITESMITH_TAPS
 
-// One vector of outputs of a 3x3 kernel. A window is the eight (stride 1) or sixteen (stride 2) values from a column on;
-// with stride 2 the sums stay in the order that shuffles deliver until the end. At the sides of the image, masks put
-// zeros where there is no column: on the left under the first tap, on the right under the third.
-struct Dw3x3Masks {
-  __m256 left[2], right[2];
-};
-
+// 3x3 kernels walk down the plane, eight columns of outputs at a time: the windows of an input row are loaded once for all
+// the output rows they belong to. At the sides of the image, masks put zeros where there is no column: on the left under
+// the first tap, on the right under the third.
 inline __m256 ColumnMask(int column, int width) {
   const __m256i at = _mm256_add_epi32(_mm256_set1_epi32(column), _mm256_setr_epi32(0, 1, 2, 3, 4, 5, 6, 7));
   const __m256i inside = _mm256_andnot_si256(_mm256_cmpgt_epi32(_mm256_setzero_si256(), at),
@@ -238,36 +240,118 @@ inline __m256 Window(const float* p, const __m256& mask) {
   return kMasked ? _mm256_and_ps(values, mask) : values;
 }
 
-template <int kStride, bool kLeft, bool kRight>
-inline void Dw3Row(const float* p, const Dw3x3Masks& m, __m256 w0, __m256 w1, __m256 w2, __m256* a, __m256* b) {
-  if (kStride == 1) {
-    *a = _mm256_fmadd_ps(w0, Window<kLeft>(p, m.left[0]), *a);
-    *b = _mm256_fmadd_ps(w1, _mm256_loadu_ps(p + 1), *b);
-    *a = _mm256_fmadd_ps(w2, Window<kRight>(p + 2, m.right[0]), *a);
-  } else {
-    const __m256 x = Window<kLeft>(p, m.left[0]), y = _mm256_loadu_ps(p + 8);
-    const __m256 u = Window<kRight>(p + 2, m.right[0]), v = Window<kRight>(p + 10, m.right[1]);
-    *a = _mm256_fmadd_ps(w0, _mm256_shuffle_ps(x, y, _MM_SHUFFLE(2, 0, 2, 0)), *a);
-    *b = _mm256_fmadd_ps(w1, _mm256_shuffle_ps(x, y, _MM_SHUFFLE(3, 1, 3, 1)), *b);
-    *a = _mm256_fmadd_ps(w2, _mm256_shuffle_ps(u, v, _MM_SHUFFLE(2, 0, 2, 0)), *a);
+constexpr size_t kStripBytes = 16 * 1024;
+
+// What the planes of one operator share.
+struct Dw3x3Plan {
+  Dw3x3Plan(const Dw3x3View& view, float lo, float hi, size_t out_stride)
+      : v(view), low(_mm256_set1_ps(lo)), high(_mm256_set1_ps(hi)), last((view.out_width - 1) / kLanes * kLanes) {
+    left = ColumnMask(-v.pad_x, v.in_width);
+    for (int i = 0; i < 2; ++i) right[i] = ColumnMask(last * v.stride + i * kLanes + 2 - v.pad_x, v.in_width);
+    // Vectors that run over the end of a row are overwritten by the next one; those of the last rows need room.
+    const int64_t room = static_cast<int64_t>(out_stride) - last - kLanes;
+    whole_rows = room < 0 ? 0 : room / v.out_width + 1 < v.out_height ? static_cast<int>(room / v.out_width) + 1 : v.out_height;
   }
+
+  void Put(__m256 sum, int y, int x, float* out) const {
+    float* to = out + static_cast<ptrdiff_t>(y) * v.out_width + x;
+    sum = _mm256_min_ps(_mm256_max_ps(sum, low), high);
+    if (__builtin_expect(y < whole_rows || x < last, 1)) {
+      _mm256_storeu_ps(to, sum);
+      return;
+    }
+    float tail[kLanes];
+    _mm256_storeu_ps(tail, sum);
+    for (int i = 0; i < v.out_width - last; ++i) to[i] = tail[i];
+  }
+
+  const Dw3x3View& v;
+  __m256 low, high, left, right[2];
+  const int last;  // first column of the last vector of a row
+  int whole_rows;  // rows whose last vector may be stored whole
+};
+
+// What lies under the three taps of a row. With stride 2: even columns, odd columns, and even columns from the next on, in
+// the order that shuffles deliver.
+struct Dw3x3Row {
+  __m256 first, second, third;
+};
+
+template <int kStride, bool kLeft, bool kRight>
+inline Dw3x3Row LoadRow(const float* p, const Dw3x3Plan& plan) {
+  if (kStride == 1) {
+    return {Window<kLeft>(p, plan.left), _mm256_loadu_ps(p + 1), Window<kRight>(p + 2, plan.right[0])};
+  }
+  const __m256 a = Window<kLeft>(p, plan.left), b = _mm256_loadu_ps(p + 8);
+  const __m256 c = Window<kRight>(p + 2, plan.right[0]), d = Window<kRight>(p + 10, plan.right[1]);
+  return {_mm256_shuffle_ps(a, b, _MM_SHUFFLE(2, 0, 2, 0)), _mm256_shuffle_ps(a, b, _MM_SHUFFLE(3, 1, 3, 1)),
+          _mm256_shuffle_ps(c, d, _MM_SHUFFLE(2, 0, 2, 0))};
 }
 
+inline __m256 AddRow(__m256 w0, __m256 w1, __m256 w2, const Dw3x3Row& row, __m256 sum) {
+  return _mm256_fmadd_ps(w2, row.third, _mm256_fmadd_ps(w1, row.second, _mm256_fmadd_ps(w0, row.first, sum)));
+}
+
+// Out of the order of the shuffles.
 template <int kStride>
-inline void Dw3x3(const float* in, const Dw3x3View& v, const float* w, float bias, float lo, float hi, float* out) {
+inline __m256 InOrder(__m256 sum) {
+  if (kStride == 1) return sum;
+  return _mm256_castpd_ps(_mm256_permute4x64_pd(_mm256_castps_pd(sum), _MM_SHUFFLE(3, 1, 2, 0)));
+}
+
+template <bool kLeft, bool kRight>
+__attribute__((noinline)) void Dw3x3Strip1(const float* in, const Dw3x3Plan& plan, const float* w, float bias, int x,
+                                           float* out) {
+  const Dw3x3View& v = plan.v;
   const __m256 w0 = _mm256_set1_ps(w[0]), w1 = _mm256_set1_ps(w[1]), w2 = _mm256_set1_ps(w[2]);
   const __m256 w3 = _mm256_set1_ps(w[3]), w4 = _mm256_set1_ps(w[4]), w5 = _mm256_set1_ps(w[5]);
   const __m256 w6 = _mm256_set1_ps(w[6]), w7 = _mm256_set1_ps(w[7]), w8 = _mm256_set1_ps(w[8]);
-  const __m256 start = _mm256_set1_ps(bias), low = _mm256_set1_ps(lo), high = _mm256_set1_ps(hi);
-  const int last = (v.out_width - 1) / kLanes * kLanes;  // first column of the last vector of a row
-  Dw3x3Masks masks;
-  for (int i = 0; i < 2; ++i) {
-    masks.left[i] = ColumnMask(i * 8 - v.pad_x, v.in_width);
-    masks.right[i] = ColumnMask(last * kStride + i * 8 + 2 - v.pad_x, v.in_width);
+  const __m256 start = _mm256_set1_ps(bias);
+  const float* p = in + x - v.pad_x;
+  __m256 third = start, second = start;  // outputs whose third and second row comes next
+  int y = v.pad_y - 2;                   // the output of `third`
+  for (int iy = 0; iy < v.in_height; ++iy, ++y, p += v.in_width) {
+    const Dw3x3Row row = LoadRow<1, kLeft, kRight>(p, plan);
+    const __m256 done = AddRow(w6, w7, w8, row, third);
+    third = AddRow(w3, w4, w5, row, second);
+    second = AddRow(w0, w1, w2, row, start);
+    if (y >= 0 && y < v.out_height) plan.Put(done, y, x, out);
   }
-  const __m256i tail = _mm256_cmpgt_epi32(_mm256_set1_epi32(v.out_width - last), _mm256_setr_epi32(0, 1, 2, 3, 4, 5, 6, 7));
-  // The vectors whose windows lie inside the image.
-  const int first_inner = v.pad_x > 0 ? kLanes : 0;
+  if (y >= 0 && y < v.out_height) plan.Put(third, y, x, out);
+  if (y + 1 < v.out_height) plan.Put(second, y + 1, x, out);
+}
+
+template <bool kLeft, bool kRight>
+__attribute__((noinline)) void Dw3x3Strip2(const float* in, const Dw3x3Plan& plan, const float* w, float bias, int x,
+                                           float* out) {
+  const Dw3x3View& v = plan.v;
+  const __m256 w0 = _mm256_set1_ps(w[0]), w1 = _mm256_set1_ps(w[1]), w2 = _mm256_set1_ps(w[2]);
+  const __m256 w3 = _mm256_set1_ps(w[3]), w4 = _mm256_set1_ps(w[4]), w5 = _mm256_set1_ps(w[5]);
+  const __m256 w6 = _mm256_set1_ps(w[6]), w7 = _mm256_set1_ps(w[7]), w8 = _mm256_set1_ps(w[8]);
+  const __m256 start = _mm256_set1_ps(bias);
+  const int first = 2 * x - v.pad_x;
+  const auto row = [&](int iy) {
+    const bool outside = iy < 0 || iy >= v.in_height;
+    return LoadRow<2, kLeft, kRight>((outside ? v.zeros : in + static_cast<ptrdiff_t>(iy) * v.in_width) + first, plan);
+  };
+  Dw3x3Row top = row(-v.pad_y);
+  for (int y = 0; y < v.out_height; ++y) {
+    const __m256 middle = AddRow(w3, w4, w5, row(2 * y + 1 - v.pad_y), start);
+    __m256 sum = AddRow(w0, w1, w2, top, _mm256_setzero_ps());
+    top = row(2 * y + 2 - v.pad_y);
+    sum = AddRow(w6, w7, w8, top, sum);
+    plan.Put(InOrder<2>(_mm256_add_ps(sum, middle)), y, x, out);
+  }
+}
+
+// Row by row, for planes too large for the first-level cache: strips would lose more to its misses than they save.
+template <int kStride>
+__attribute__((noinline)) void Dw3x3Rows(const float* in, const Dw3x3Plan& plan, const float* w, float bias, float* out) {
+  const Dw3x3View& v = plan.v;
+  const __m256 w0 = _mm256_set1_ps(w[0]), w1 = _mm256_set1_ps(w[1]), w2 = _mm256_set1_ps(w[2]);
+  const __m256 w3 = _mm256_set1_ps(w[3]), w4 = _mm256_set1_ps(w[4]), w5 = _mm256_set1_ps(w[5]);
+  const __m256 w6 = _mm256_set1_ps(w[6]), w7 = _mm256_set1_ps(w[7]), w8 = _mm256_set1_ps(w[8]);
+  const __m256 start = _mm256_set1_ps(bias);
   for (int y = 0; y < v.out_height; ++y) {
     const float* row[3];
     for (int k = 0; k < 3; ++k) {
@@ -275,42 +359,40 @@ inline void Dw3x3(const float* in, const Dw3x3View& v, const float* w, float bia
       row[k] = (iy < 0 || iy >= v.in_height ? v.zeros : in + static_cast<ptrdiff_t>(iy) * v.in_width) - v.pad_x;
     }
     const float *r0 = row[0], *r1 = row[1], *r2 = row[2];
-    float* to = out + static_cast<ptrdiff_t>(y) * v.out_width;
-#define LITESMITH_DW3(x, kLeft, kRight)                                                         \
-  const int at = (x) * kStride;                                                                 \
-  __m256 a = start, b = _mm256_setzero_ps(), c = b, d = b;                                      \
-  Dw3Row<kStride, kLeft, kRight>(r0 + at, masks, w0, w1, w2, &a, &b);                           \
-  Dw3Row<kStride, kLeft, kRight>(r1 + at, masks, w3, w4, w5, &c, &d);                           \
-  Dw3Row<kStride, kLeft, kRight>(r2 + at, masks, w6, w7, w8, &a, &b);                           \
-  __m256 sum = _mm256_add_ps(_mm256_add_ps(a, b), _mm256_add_ps(c, d));                         \
-  if (kStride == 2) {                                                                           \
-    sum = _mm256_castpd_ps(_mm256_permute4x64_pd(_mm256_castps_pd(sum), _MM_SHUFFLE(3, 1, 2, 0))); \
-  }                                                                                             \
-  sum = Clamp(sum, low, high);
-    if (last > 0 && first_inner > 0) {
-      LITESMITH_DW3(0, true, false)
-      _mm256_storeu_ps(to, sum);
-    }
-    for (int x = first_inner; x < last; x += kLanes) {
-      LITESMITH_DW3(x, false, false)
-      _mm256_storeu_ps(to + x, sum);
-    }
-    // What runs over the end of a row is overwritten by the next one.
-    const bool whole = y + 1 < v.out_height && v.out_width >= kLanes;
-    if (last > 0) {
-      LITESMITH_DW3(last, false, true)
-      whole ? _mm256_storeu_ps(to + last, sum) : _mm256_maskstore_ps(to + last, tail, sum);
-    } else {
-      LITESMITH_DW3(last, true, true)
-      whole ? _mm256_storeu_ps(to + last, sum) : _mm256_maskstore_ps(to + last, tail, sum);
-    }
-#undef LITESMITH_DW3
+#define LITESMITH_AT(kLeft, kRight, x)                                                                              \
+  {                                                                                                                 \
+    const int at = (x) * kStride;                                                                                   \
+    const __m256 a = AddRow(w0, w1, w2, LoadRow<kStride, kLeft, kRight>(r0 + at, plan), start);                     \
+    const __m256 b = AddRow(w3, w4, w5, LoadRow<kStride, kLeft, kRight>(r1 + at, plan), _mm256_setzero_ps());       \
+    const __m256 c = AddRow(w6, w7, w8, LoadRow<kStride, kLeft, kRight>(r2 + at, plan), _mm256_setzero_ps());       \
+    plan.Put(InOrder<kStride>(_mm256_add_ps(_mm256_add_ps(a, b), c)), y, x, out);                                   \
+  }
+    LITESMITH_AT(true, false, 0)
+    for (int x = kLanes; x < plan.last; x += kLanes) LITESMITH_AT(false, false, x)
+    LITESMITH_AT(false, true, plan.last)
+#undef LITESMITH_AT
   }
 }
 
-void f32_dwconv3x3_plane__avx2(const float* in, const Dw3x3View& v, const float* weights, float bias, float lo, float hi,
-                               float* out) {
-  v.stride == 1 ? Dw3x3<1>(in, v, weights, bias, lo, hi, out) : Dw3x3<2>(in, v, weights, bias, lo, hi, out);
+void f32_dwconv3x3_plane__avx2(const float* in, size_t in_stride, int planes, const Dw3x3View& v, const float* weights,
+                               const float* bias, float lo, float hi, float* out, size_t out_stride) {
+  const Dw3x3Plan plan(v, lo, hi, out_stride);
+  const bool rows = plan.last > 0 && static_cast<size_t>(v.in_height) * v.in_width * sizeof(float) > kStripBytes;
+#define LITESMITH_STRIP(kLeft, kRight, x)                                              \
+  v.stride == 1 ? Dw3x3Strip1<kLeft, kRight>(in, plan, weights, *bias, x, out)         \
+                : Dw3x3Strip2<kLeft, kRight>(in, plan, weights, *bias, x, out)
+  for (int i = 0; i < planes; ++i, in += in_stride, weights += 9, ++bias, out += out_stride) {
+    if (rows) {
+      v.stride == 1 ? Dw3x3Rows<1>(in, plan, weights, *bias, out) : Dw3x3Rows<2>(in, plan, weights, *bias, out);
+    } else if (plan.last == 0) {
+      LITESMITH_STRIP(true, true, 0);
+    } else {
+      LITESMITH_STRIP(false, true, plan.last);  // before those that lie where its vectors run over
+      LITESMITH_STRIP(true, false, 0);
+      for (int x = kLanes; x < plan.last; x += kLanes) LITESMITH_STRIP(false, false, x);
+    }
+  }
+#undef LITESMITH_STRIP
 }
 
 void f32_split_row__avx2(const float* row, int n, float* even, float* odd) {

@@ -88,6 +88,7 @@ using DequantizeFn = void(const int16_t* in, int n, float scale, float* out);
 
 // Sparse rows in compressed form. Output channel r owns entries [start[r], start[r + 1]); each entry is an input
 // channel and its weight(s): 1 weight for unstructured rows, 4 for a group of 4 output channels ("4x1" blocks).
+// Without a bias, unstructured rows are added to what is in the output: a part of the input channels at a time.
 struct SparseView {
   const int32_t* start;
   const int32_t* column;
@@ -111,15 +112,16 @@ struct SpmmKernel {
 // whole vectors.
 using DwPlaneFn = void(const float* const* taps, int num_taps, const float* weights, float bias, float lo, float hi,
                        int width, float* out);
-// The same for a whole plane of a 3x3 kernel with stride 1 or 2, padding included; the middle tap is never in the padding
-// at the sides. Reads up to 64 bytes around the input plane; writes nothing outside of the output plane.
+// The same for whole planes of a 3x3 kernel with stride 1 or 2, padding included; the middle tap is never in the padding
+// at the sides. Nine weights and a bias a plane. Reads up to 64 bytes around an input plane; writes no more than
+// out_stride values of an output plane.
 struct Dw3x3View {
   int in_height, in_width, out_height, out_width;
   int stride, pad_y, pad_x;  // pads of at most 1
   const float* zeros;        // in_width + 32 of them, 16 of which before the pointer
 };
-using Dw3x3PlaneFn = void(const float* in, const Dw3x3View& v, const float* weights, float bias, float lo, float hi,
-                          float* out);
+using Dw3x3PlaneFn = void(const float* in, size_t in_stride, int planes, const Dw3x3View& v, const float* weights,
+                          const float* bias, float lo, float hi, float* out, size_t out_stride);
 // even[i] = row[2 * i], odd[i] = row[2 * i + 1] for all of n values; reads and writes whole vectors.
 using SplitRowFn = void(const float* row, int n, float* even, float* odd);
 // Several output channels from the same taps, those of all input channels; weights [num_taps][outputs padded to 8].

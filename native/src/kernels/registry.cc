@@ -24,7 +24,8 @@ std::vector<Tier> MakeTiers() {
   std::vector<Tier> tiers;
 #if defined(__x86_64__)
   tiers.push_back({"avx512vnni",
-                   Complete("avx512vnni", CpuHasAvx512Vnni, {FillAvx2Int16, FillAvx2Float, FillAvx512Vnni}),
+                   Complete("avx512vnni", CpuHasAvx512Vnni,
+                            {FillAvx2Int16, FillAvx2Float, FillAvx512Vnni, FillAvx512Float}),
                    CpuHasAvx512Vnni, true});
   tiers.push_back({"avx2", Complete("avx2", CpuHasAvx2, {FillAvx2Int16, FillAvx2Float}), CpuHasAvx2, false});
 #elif defined(__aarch64__)

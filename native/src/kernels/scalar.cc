@@ -156,7 +156,7 @@ void f32_spmm_1x8__scalar(const float* in, size_t in_stride, int width, const Sp
                           int row_end, float* out, size_t out_stride) {
   for (int r = row_begin; r < row_end; ++r) {
     for (int x = 0; x < width; ++x) {
-      float sum = w.bias[r];
+      float sum = w.bias != nullptr ? w.bias[r] : out[r * out_stride + x];
       for (int i = w.start[r]; i < w.start[r + 1]; ++i) sum += w.value[i] * in[w.column[i] * in_stride + x];
       out[r * out_stride + x] = ClampF(sum, w.lo, w.hi);
     }
@@ -197,16 +197,18 @@ void f32_conv_plane__scalar(const float* const* taps, int num_taps, const float*
   }
 }
 
-void f32_dwconv3x3_plane__scalar(const float* in, const Dw3x3View& v, const float* weights, float bias, float lo,
-                                 float hi, float* out) {
-  for (int y = 0; y < v.out_height; ++y) {
-    for (int x = 0; x < v.out_width; ++x) {
-      float sum = bias;
+void f32_dwconv3x3_plane__scalar(const float* in, size_t in_stride, int planes, const Dw3x3View& v,
+                                 const float* weights, const float* bias, float lo, float hi, float* out,
+                                 size_t out_stride) {
+  for (int i = 0; i < planes; ++i, in += in_stride, weights += 9, out += out_stride) {
+    for (int at = 0; at < v.out_height * v.out_width; ++at) {
+      const int y = at / v.out_width, x = at % v.out_width;
+      float sum = bias[i];
       for (int k = 0; k < 9; ++k) {
         const int iy = y * v.stride + k / 3 - v.pad_y, ix = x * v.stride + k % 3 - v.pad_x;
         if (iy >= 0 && iy < v.in_height && ix >= 0 && ix < v.in_width) sum += weights[k] * in[iy * v.in_width + ix];
       }
-      out[y * v.out_width + x] = ClampF(sum, lo, hi);
+      out[at] = ClampF(sum, lo, hi);
     }
   }
 }

@@ -258,8 +258,9 @@ class Verifier {
           start.push_back(static_cast<int32_t>(column.size()));
         }
         const std::vector<float> bias = Floats(groups * rows_per_entry), in = Floats(inputs * stride);
-        const SparseView w{start.data(), column.data(), value.data(), bias.data(), groups, -1.5f, 1.5f};
-        std::vector<float> got(groups * rows_per_entry * stride, 0.0f), want = got;
+        const bool goes_on = rows_per_entry == 1 && Int(0, 1) == 0;
+        const SparseView w{start.data(), column.data(), value.data(), goes_on ? nullptr : bias.data(), groups, -1.5f, 1.5f};
+        std::vector<float> got = Floats(groups * rows_per_entry * stride), want = got;
         kernels[i].run(in.data(), stride, width, w, 0, groups, got.data(), stride);
         reference.run(in.data(), stride, width, w, 0, groups, want.data(), stride);
         for (int r = 0; r < groups * rows_per_entry; ++r) {
@@ -290,18 +291,25 @@ class Verifier {
 
   bool Dw3x3Plane() {
     for (int stride : {1, 2}) {
-      for (int width : {1, 2, 7, 8, 9, 14, 15, 16, 17, 33, 48}) {
+      for (int width : {1, 2, 7, 8, 9, 14, 15, 16, 17, 33, 48, 1025}) {
         for (int pad : {0, 1}) {
           const int most = stride == 1 ? width - 2 + 2 * pad : (width + pad) / 2;
           for (int out_width = std::max(1, most - 1); out_width <= most; ++out_width) {
-            const int height = Int(1, 5), out_height = std::max(1, (height + pad) / stride);
-            const std::vector<float> in = Floats(static_cast<size_t>(height) * width + 32), w = Floats(9);
+            const int height = Int(1, 5), out_height = std::max(1, (height + pad) / stride), planes = Int(1, 3);
+            const size_t in_stride = static_cast<size_t>(height) * width + Int(0, 16);
+            const size_t out_plane = static_cast<size_t>(out_height) * out_width, out_stride = out_plane + Int(0, 16);
+            const std::vector<float> in = Floats(in_stride * planes + 32), w = Floats(9 * planes), bias = Floats(planes);
             const std::vector<float> zeros(width + 64, 0.0f);
             const Dw3x3View v{height, width, out_height, out_width, stride, pad, pad, zeros.data() + 16};
-            std::vector<float> got(static_cast<size_t>(out_height) * out_width + 16, 7.0f), want = got;
-            t_.f32_dwconv3x3_plane.run(in.data() + 16, v, w.data(), 0.3f, -1.5f, 2.0f, got.data());
-            ref_.f32_dwconv3x3_plane.run(in.data() + 16, v, w.data(), 0.3f, -1.5f, 2.0f, want.data());
-            if (!Close(got, want)) return false;  // and nothing behind the plane is written
+            std::vector<float> got(out_stride * planes + 16, 7.0f), want = got;
+            t_.f32_dwconv3x3_plane.run(in.data() + 16, in_stride, planes, v, w.data(), bias.data(), -1.5f, 2.0f, got.data(),
+                                       out_stride);
+            ref_.f32_dwconv3x3_plane.run(in.data() + 16, in_stride, planes, v, w.data(), bias.data(), -1.5f, 2.0f,
+                                         want.data(), out_stride);
+            for (size_t i = 0; i < out_stride * planes; ++i) {
+              if (i % out_stride >= out_plane) got[i] = want[i];  // the room behind a plane
+            }
+            if (!Close(got, want)) return false;  // and nothing behind the planes is written
           }
         }
       }

@@ -9,7 +9,7 @@
 namespace litesmith {
 namespace {
 
-constexpr int kPixelsPerBlock = 48;               // a multiple of every tile height
+constexpr int kPixelsPerBlock = 60;               // a multiple of every tile height; a 7x7 image is one block
 constexpr size_t kGatherBytes = 192 * 1024;       // a gathered block should stay in the second-level cache
 constexpr int64_t kMacsPerTask = 400 * 1000;      // about 20 us: below that a task costs more than it brings
 

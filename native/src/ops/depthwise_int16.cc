@@ -87,11 +87,16 @@ class DepthwiseConv16 : public Op {
       in = repeated;
     }
     auto* out = static_cast<int16_t*>(args.outputs[0]);
-    args.pool->Run(in_[0] * y_.out, [&](int row, int worker) {
+    // Images of few rows cannot feed all threads with rows alone: cut the channels too.
+    const int rows = in_[0] * y_.out, threads = args.pool->num_threads(), blocks = (channels_ + kPanel - 1) / kPanel;
+    const int slices = threads > 1 && rows < 8 * threads ? std::min(blocks, (8 * threads + rows - 1) / rows) : 1;
+    args.pool->Run(rows * slices, [&](int task, int worker) {
+      const int row = task / slices, slice = task % slices;
       auto** taps = reinterpret_cast<const int16_t**>(args.scratch + ZeroBytes() + worker * PointerBytes());
       FillPointers(in, row, zeros, taps);
       int16_t* line = out + static_cast<int64_t>(row) * x_.out * channels_;
-      for (int c = 0; c < channels_; c += kPanel) {
+      const int end = std::min(channels_, blocks * (slice + 1) / slices * kPanel);
+      for (int c = blocks * slice / slices * kPanel; c < end; c += kPanel) {
         kernels_.s16s8_dwconv.run(taps, x_.out, taps_, c, std::min(kPanel, channels_ - c),
                                   packed_.data() + static_cast<size_t>(c) * taps_, requant_.View(c), line + c, channels_);
       }

@@ -11,7 +11,7 @@ namespace {
 
 // 32768 * 65535 < 2^31: the largest sum of |weight| that no partial sum can overflow.
 constexpr int kSafeWeightSum = 65535;
-constexpr int kMostRows = 48;   // rows requantized together; a multiple of every tier's tile height
+constexpr int kMostRows = 60;   // rows requantized together; a multiple of every tier's tile height
 constexpr int kMostPanels = 2;  // of any tier
 
 }  // namespace

@@ -170,10 +170,12 @@ class PlanarDepthwise : public PlanarOp {
       auto* scratch = reinterpret_cast<float*>(args.scratch + worker * WorkerBytes());
       const int last = std::min(total, (task + 1) * group);
       if (whole_planes()) {
-        for (int i = task * group; i < last; ++i) {
+        for (int i = task * group, count; i < last; i += count) {  // up to the end of an image
           const int c = i % channels_;
-          kernels_.f32_dwconv3x3_plane.run(in + i * in_plane, view, weights_.data() + static_cast<size_t>(c) * 9, bias_[c],
-                                           lo_, hi_, out + i * out_plane);
+          count = std::min(last - i, channels_ - c);
+          kernels_.f32_dwconv3x3_plane.run(in + i * in_plane, in_plane, count, view,
+                                           weights_.data() + static_cast<size_t>(c) * 9, bias_.data() + c, lo_, hi_,
+                                           out + i * out_plane, out_plane);
         }
         return;
       }

@@ -87,7 +87,8 @@ bool ReadBias(const TfLiteTensor* bias, int channels, std::vector<int64_t>* out,
   out->assign(channels, 0);
   if (bias == nullptr) return true;
   const bool wide = bias->type == kTfLiteInt64;
-  if ((!wide && bias->type != kTfLiteInt32) || !IsConstant(*bias) || NumElements(ShapeOf(*bias)) != channels) {
+  const Shape shape = ShapeOf(*bias);
+  if ((!wide && bias->type != kTfLiteInt32) || !IsConstant(*bias) || NumElements(shape) != channels) {
     *why = "a bias that is not a constant int32 or int64 per channel";
     return false;
   }

@@ -22,8 +22,11 @@ namespace {
 constexpr size_t kTileBytes = 32 * 1024, kBlockTileBytes = 24 * 1024;
 constexpr int kWidestOutside = 48, kWidestBlockOutside = 16;
 constexpr int kRowsPerTask = 64;
+// Unstructured rows take more input channels than this in parts, so that a tile of a part stays in the first-level cache;
+// each part more costs reading and writing the outputs once.
+constexpr int kMostInputs = 256, kInputsPerPart = 128;
 
-bool ReadWeights(const NodeView& node, int rows, int columns, Activation activation, SparseRows* out,
+bool ReadWeights(const NodeView& node, int rows, int columns, int part, Activation activation, SparseRows* out,
                  std::string* why) {
   std::vector<float> values, bias(rows, 0.0f);
   float lo, hi;
@@ -35,25 +38,65 @@ bool ReadWeights(const NodeView& node, int rows, int columns, Activation activat
   if (node.has_input(2) && (!ReadFloatConstant(node.input(2), &bias, why) || static_cast<int>(bias.size()) != rows)) {
     return false;
   }
-  out->Compress(values, rows, columns, bias, lo, hi);
+  out->Compress(values, rows, columns, part, bias, lo, hi);
   return true;
 }
 
-// One vector per batch entry: a dot product per row.
-void SparseVector(const float* in, const SparseView& w, bool blocks, float* out) {
-  const int step = blocks ? 4 : 1;
-  for (int r = 0; r < w.rows; ++r) {
-    for (int j = 0; j < step; ++j) {
-      float even = w.bias[r * step + j], odd = 0.0f;
-      int i = w.start[r];
-      for (; i + 1 < w.start[r + 1]; i += 2) {
-        even += w.value[i * step + j] * in[w.column[i]];
-        odd += w.value[(i + 1) * step + j] * in[w.column[i + 1]];
-      }
-      if (i < w.start[r + 1]) even += w.value[i * step + j] * in[w.column[i]];
-      out[r * step + j] = std::min(std::max(even + odd, w.lo), w.hi);
-    }
+// Four chains of additions: one would wait for itself.
+float SparseDot(const float* in, const int32_t* column, const float* value, int n, float start) {
+  float a = start, b = 0.0f, c = 0.0f, d = 0.0f;
+  int i = 0;
+  for (; i + 3 < n; i += 4) {
+    a += value[i] * in[column[i]];
+    b += value[i + 1] * in[column[i + 1]];
+    c += value[i + 2] * in[column[i + 2]];
+    d += value[i + 3] * in[column[i + 3]];
   }
+  for (; i < n; ++i) a += value[i] * in[column[i]];
+  return (a + b) + (c + d);
+}
+
+// Four rows share each input, in two chains.
+void SparseDot4(const float* in, const int32_t* column, const float* value, int n, const float* start, float* sums) {
+  float even[4] = {start[0], start[1], start[2], start[3]}, odd[4] = {};
+  int i = 0;
+  for (; i + 1 < n; i += 2) {
+    for (int j = 0; j < 4; ++j) even[j] += value[i * 4 + j] * in[column[i]];
+    for (int j = 0; j < 4; ++j) odd[j] += value[i * 4 + 4 + j] * in[column[i + 1]];
+  }
+  for (int j = 0; j < 4 && i < n; ++j) even[j] += value[i * 4 + j] * in[column[i]];
+  for (int j = 0; j < 4; ++j) sums[j] = even[j] + odd[j];
+}
+
+// One vector: a dot product per row.
+void SparseVector(const float* in, const SparseView& w, bool blocks, int row_begin, int row_end, float* out) {
+  for (int r = row_begin; r < row_end; ++r) {
+    const int first = w.start[r], n = w.start[r + 1] - first;
+    if (!blocks) {
+      const float start = w.bias != nullptr ? w.bias[r] : out[r];
+      const float sum = SparseDot(in, w.column + first, w.value + first, n, start);
+      out[r] = std::min(std::max(sum, w.lo), w.hi);
+      continue;
+    }
+    float sums[4];
+    SparseDot4(in, w.column + first, w.value + static_cast<size_t>(first) * 4, n, w.bias + r * 4, sums);
+    for (int j = 0; j < 4; ++j) out[r * 4 + j] = std::min(std::max(sums[j], w.lo), w.hi);
+  }
+}
+
+// One vector per batch entry; a few slices of rows per thread.
+void SparseVectors(const float* in, int batch, int inputs, int outputs, const SparseRows& weights, ThreadPool* pool,
+                   float* out) {
+  const int rows = weights.View(0).rows;
+  const int slices = pool->num_threads() > 1 ? std::clamp(rows / kRowsPerTask, 1, 4 * pool->num_threads()) : 1;
+  pool->Run(batch * slices, [&](int task, int) {
+    const int b = task / slices, slice = task % slices;
+    for (int part = 0; part < weights.parts(); ++part) {
+      SparseVector(in + static_cast<int64_t>(b) * inputs + weights.first_column(part), weights.View(part),
+                   weights.blocks(), rows * slice / slices, rows * (slice + 1) / slices,
+                   out + static_cast<int64_t>(b) * outputs);
+    }
+  });
 }
 
 class SparseConv : public PlanarOp {
@@ -62,7 +105,8 @@ class SparseConv : public PlanarOp {
       : kernels_(kernels), inputs_(inputs), outputs_(outputs), stride_y_(stride_y), stride_x_(stride_x) {}
 
   bool Read(const NodeView& node, std::string* why) {
-    if (!ReadWeights(node, outputs_, inputs_, node.params<ConvParams>().activation, &weights_, why)) return false;
+    const int part = inputs_ >= kMostInputs ? kInputsPerPart : inputs_;
+    if (!ReadWeights(node, outputs_, inputs_, part, node.params<ConvParams>().activation, &weights_, why)) return false;
     const PlanarShape shape = Strided(PlanarOf(ShapeOf(node.input(0))));
     const double values = static_cast<double>(shape.batch) * shape.pixels();
     const double per_mac = weights_.blocks() ? speed::kBlockMac : speed::kSparseMac;
@@ -91,30 +135,29 @@ class SparseConv : public PlanarOp {
   void Run(const RunArgs& args) override {
     const auto* in = static_cast<const float*>(args.inputs[0]);
     auto* out = static_cast<float*>(args.outputs[0]);
-    const SparseView view = weights_.View();
+    const int rows = weights_.View(0).rows;
     if (strided()) {
       auto* picked = reinterpret_cast<float*>(args.scratch + args.pool->num_threads() * TileBytes());
       args.pool->Run(shape_.batch * inputs_, [&](int p, int) { Pick(in + p * in_.plane(), picked + p * shape_.plane()); });
       in = picked;
     }
     if (shape_.pixels() == 1) {
-      for (int b = 0; b < shape_.batch; ++b) {
-        SparseVector(in + static_cast<int64_t>(b) * inputs_, view, weights_.blocks(),
-                     out + static_cast<int64_t>(b) * outputs_);
-      }
+      SparseVectors(in, shape_.batch, inputs_, outputs_, weights_, args.pool, out);
       return;
     }
     const int width = Kernels()[first_kernel_].max_width;
     const int tiles = static_cast<int>((shape_.pixels() + width - 1) / width);
     const int threads = args.pool->num_threads();
-    const int slices = threads > 1 && tiles * shape_.batch < 4 * threads
-                           ? std::clamp(view.rows / kRowsPerTask, 1, 4 * threads)
+    // Few tiles cannot feed all threads: cut the rows too, but no finer than that, because each task copies its tile.
+    const int all = tiles * shape_.batch;
+    const int slices = threads > 1 && all < 4 * threads
+                           ? std::clamp((3 * threads + all - 1) / all, 1, std::max(1, rows / kRowsPerTask))
                            : 1;
     args.pool->Run(shape_.batch * tiles * slices, [&](int index, int worker) {
       const int slice = index % slices, tile = index / slices % tiles, b = index / slices / tiles;
       const int64_t first = static_cast<int64_t>(tile) * width;
       Tile(in + b * inputs_ * shape_.plane() + first, static_cast<int>(std::min<int64_t>(width, shape_.pixels() - first)),
-           view, view.rows * slice / slices, view.rows * (slice + 1) / slices,
+           rows * slice / slices, rows * (slice + 1) / slices,
            out + b * outputs_ * shape_.plane() + first, reinterpret_cast<float*>(args.scratch + worker * TileBytes()));
     });
   }
@@ -126,12 +169,13 @@ class SparseConv : public PlanarOp {
   // about as much as one and a half vectors, besides its vectors.
   void ChooseTile() {
     const size_t fits = weights_.blocks() ? kBlockTileBytes : kTileBytes;
-    const int widest = weights_.blocks() ? kWidestBlockOutside : kWidestOutside;
+    // Two vectors of four rows are enough sums to hide the latency of an addition, whatever their width.
+    const int widest = weights_.blocks() ? std::max(kWidestBlockOutside, Kernels()[0].max_width / 2) : kWidestOutside;
     const int vectors = static_cast<int>((shape_.pixels() + 7) / 8);
     double least = 0;
     for (int i = 0; i < kSpmmWidths && Kernels()[i].run != nullptr; ++i) {
       const int width = Kernels()[i].max_width;
-      if (width > widest && inputs_ * width * sizeof(float) > fits) continue;
+      if (width > widest && PartInputs() * width * sizeof(float) > fits) continue;
       const int each = width / 8, rest = vectors % each;
       const double cost = vectors / each * (each + 1.5) + (rest > 0 ? rest + 1.5 : 0);
       if (least == 0 || cost < least) {
@@ -140,8 +184,9 @@ class SparseConv : public PlanarOp {
       }
     }
   }
+  int PartInputs() const { return std::min(inputs_, weights_.first_column(1)); }
   size_t TileBytes() const {
-    return (static_cast<size_t>(inputs_) * Kernels()[first_kernel_].max_width * sizeof(float) + 127) / 64 * 64;
+    return (static_cast<size_t>(PartInputs()) * Kernels()[first_kernel_].max_width * sizeof(float) + 127) / 64 * 64;
   }
 
   bool strided() const { return stride_y_ != 1 || stride_x_ != 1; }
@@ -162,22 +207,29 @@ class SparseConv : public PlanarOp {
   }
 
   // Kernels write whole vectors: never more than `width` rounded up to 8, which the plane has room for.
-  void Tile(const float* in, int width, const SparseView& w, int row_begin, int row_end, float* out, float* copy) const {
+  void Tile(const float* in, int width, int row_begin, int row_end, float* out, float* copy) const {
     const int whole = (width + 7) / 8 * 8;
-    size_t stride = shape_.plane();
     // The copy pays when each value is used often enough; it also breaks the power-of-two strides that fight for the
     // same cache sets.
-    if (inputs_ >= 64 && weights_.stored() >= 8 * static_cast<int64_t>(inputs_)) {
-      stride = Kernels()[first_kernel_].max_width;
-      for (int c = 0; c < inputs_; ++c) std::memcpy(copy + c * stride, in + c * shape_.plane(), whole * sizeof(float));
-      in = copy;
-    }
-    for (int x = 0; x < width;) {
-      int i = first_kernel_;
-      while (Kernels()[i].max_width > whole - x) ++i;
-      Kernels()[i].run(in + x, stride, std::min(Kernels()[i].max_width, width - x), w, row_begin, row_end, out + x,
-                       shape_.plane());
-      x += Kernels()[i].max_width;
+    const bool copied = inputs_ >= 64 && weights_.stored() >= 8 * static_cast<int64_t>(inputs_);
+    const size_t stride = copied ? Kernels()[first_kernel_].max_width : shape_.plane();
+    for (int part = 0; part < weights_.parts(); ++part) {
+      const SparseView w = weights_.View(part);
+      const int begin = weights_.first_column(part), end = std::min(inputs_, weights_.first_column(part + 1));
+      const float* from = in + begin * shape_.plane();
+      if (copied) {
+        for (int c = begin; c < end; ++c) {
+          std::memcpy(copy + (c - begin) * stride, in + c * shape_.plane(), whole * sizeof(float));
+        }
+        from = copy;
+      }
+      for (int x = 0; x < width;) {
+        int i = first_kernel_;
+        while (Kernels()[i].max_width > whole - x) ++i;
+        Kernels()[i].run(from + x, stride, std::min(Kernels()[i].max_width, width - x), w, row_begin, row_end, out + x,
+                         shape_.plane());
+        x += Kernels()[i].max_width;
+      }
     }
   }
 
@@ -195,7 +247,7 @@ class SparseFullyConnected : public PlanarOp {
       : inputs_(inputs), outputs_(outputs), keep_num_dims_(keep_num_dims) {}
 
   bool Read(const NodeView& node, std::string* why) {
-    if (!ReadWeights(node, outputs_, inputs_, node.params<FullyConnectedParams>().activation, &weights_, why)) {
+    if (!ReadWeights(node, outputs_, inputs_, inputs_, node.params<FullyConnectedParams>().activation, &weights_, why)) {
       return false;
     }
     const double rows = static_cast<double>(PlanarOf(ShapeOf(node.input(0))).batch);
@@ -222,11 +274,8 @@ class SparseFullyConnected : public PlanarOp {
   }
 
   void Run(const RunArgs& args) override {
-    const SparseView view = weights_.View();
-    args.pool->Run(shape_.batch, [&](int b, int) {
-      SparseVector(static_cast<const float*>(args.inputs[0]) + static_cast<int64_t>(b) * inputs_, view,
-                   weights_.blocks(), static_cast<float*>(args.outputs[0]) + static_cast<int64_t>(b) * outputs_);
-    });
+    SparseVectors(static_cast<const float*>(args.inputs[0]), shape_.batch, inputs_, outputs_, weights_, args.pool,
+                  static_cast<float*>(args.outputs[0]));
   }
 
  private:

@@ -109,8 +109,8 @@ bool ReadFloatConstant(const TfLiteTensor& tensor, std::vector<float>* values, s
   return true;
 }
 
-void SparseRows::Compress(const std::vector<float>& values, int rows, int columns, const std::vector<float>& bias,
-                          float lo, float hi) {
+void SparseRows::Compress(const std::vector<float>& values, int rows, int columns, int part,
+                          const std::vector<float>& bias, float lo, float hi) {
   bias_ = bias;
   lo_ = lo;
   hi_ = hi;
@@ -128,23 +128,31 @@ void SparseRows::Compress(const std::vector<float>& values, int rows, int column
   blocks_ = rows % 4 == 0 && touched > 0 && static_cast<double>(nonzeros_) >= kBlockFill * 4.0 * touched;
   const int step = blocks_ ? 4 : 1;
   rows_ = rows / step;
-  start_.assign(1, 0);
+  parts_ = blocks_ ? 1 : (columns + part - 1) / part;
+  part_columns_ = (columns + parts_ - 1) / parts_;
+  start_.clear();
   column_.clear();
   value_.clear();
-  for (int r = 0; r < rows; r += step) {
-    for (int c = 0; c < columns; ++c) {
-      bool any = false;
-      for (int j = 0; j < step; ++j) any = any || at(r + j, c) != 0.0f;
-      if (!any) continue;
-      column_.push_back(c);
-      for (int j = 0; j < step; ++j) value_.push_back(at(r + j, c));
-    }
+  for (int p = 0; p < parts_; ++p) {
     start_.push_back(static_cast<int32_t>(column_.size()));
+    for (int r = 0; r < rows; r += step) {
+      for (int c = first_column(p); c < std::min(columns, first_column(p + 1)); ++c) {
+        bool any = false;
+        for (int j = 0; j < step; ++j) any = any || at(r + j, c) != 0.0f;
+        if (!any) continue;
+        column_.push_back(c - first_column(p));
+        for (int j = 0; j < step; ++j) value_.push_back(at(r + j, c));
+      }
+      start_.push_back(static_cast<int32_t>(column_.size()));
+    }
   }
 }
 
-SparseView SparseRows::View() const {
-  return {start_.data(), column_.data(), value_.data(), bias_.data(), rows_, lo_, hi_};
+SparseView SparseRows::View(int part) const {
+  const float endless = std::numeric_limits<float>::infinity();
+  const bool last = part + 1 == parts_;
+  return {start_.data() + static_cast<size_t>(part) * (rows_ + 1), column_.data(), value_.data(),
+          part == 0 ? bias_.data() : nullptr, rows_, last ? lo_ : -endless, last ? hi_ : endless};
 }
 
 bool FloatActivation(Activation activation, float* lo, float* hi) {

@@ -16,18 +16,22 @@ bool ReadFloatConstant(const TfLiteTensor& tensor, std::vector<float>* values, s
 
 class SparseRows {
  public:
-  // values[rows][columns]. Groups of four rows that mostly share their columns are stored as 4x1 blocks.
-  void Compress(const std::vector<float>& values, int rows, int columns, const std::vector<float>& bias, float lo,
-                float hi);
+  // values[rows][columns]. Groups of four rows that mostly share their columns are stored as 4x1 blocks. Others in parts
+  // of at most `part` columns, which are to be multiplied one after the other.
+  void Compress(const std::vector<float>& values, int rows, int columns, int part, const std::vector<float>& bias,
+                float lo, float hi);
   bool blocks() const { return blocks_; }
   int64_t nonzeros() const { return nonzeros_; }
   int64_t stored() const { return static_cast<int64_t>(value_.size()); }
-  SparseView View() const;
+  int parts() const { return parts_; }
+  int first_column(int part) const { return part * part_columns_; }  // also of the part behind the last: at least all
+  SparseView View(int part) const;  // its columns count from the first of the part
 
  private:
   bool blocks_ = false;
   int64_t nonzeros_ = 0;
   int rows_ = 0;  // of the view: rows or groups
+  int parts_ = 1, part_columns_ = 0;
   std::vector<int32_t> start_, column_;
   std::vector<float> value_, bias_;
   float lo_ = 0, hi_ = 0;
