@@ -4,8 +4,9 @@
     python -m benchmarks.train [--only sample] [--case int8] [--fresh]
 
 The bundled sample, and CIFAR-10 ResNet-8 and ResNet-20 of the assets with their 20,000 training images. Everything is
-scored on the written file in LiteRT, on test images that neither training nor the choice of the epoch has seen. Each
-row is kept in results/train.json as soon as it is there; a run leaves out rows that are, unless told to start afresh.
+scored on the written file in LiteRT, on test images that neither training nor the choice of the epoch has seen. Options
+of `train` are its defaults but for the epochs. Each row is kept in results/train.json as soon as it is there; a run
+leaves out rows that are, unless told to start afresh, and a training that was killed goes on.
 """
 
 from __future__ import annotations
@@ -14,6 +15,7 @@ import argparse
 import fcntl
 import json
 import os
+import re
 import tempfile
 import time
 from collections.abc import Callable, Iterator
@@ -34,6 +36,7 @@ ASSETS = Path(os.environ.get("LITESMITH_ASSETS", ROOT.parent.parent / "shared" /
 TARGET = ROOT / "results" / "train.json"
 LIGHTER = ("int8", "cluster")
 LIGHT = 10_000  # samples are enough where little is lost to begin with
+NO_LABELS = ", no labels"
 CIFAR = "scale=1/255 mean=0.485,0.456,0.406 std=0.229,0.224,0.225"
 
 
@@ -43,7 +46,6 @@ class Subject:
     model: Path
     train: Dataset
     test: Dataset
-    augment: str
     epochs: dict[str, int]
 
 
@@ -53,15 +55,13 @@ def subjects() -> Iterator[Subject]:
         litesmith.samples.path(),
         litesmith.samples.dataset("train"),
         litesmith.samples.dataset("test"),
-        "shift=1",
-        {"int8": 6, "cluster": 8, "channels": 24, "prune": 40},
+        {"int8": 6, "cluster": 8, "channels": 40, "prune": 24},
     )
     cifar = {"mlperf_tiny/ic_resnet8": "dtype=float32", "cifar10/resnet20": CIFAR}
     for name, preprocess in cifar.items() if ASSETS.is_dir() else ():
         files = [Dataset.open(ASSETS / f"cifar10/{part}.npz", preprocess=preprocess) for part in ("train20k", "test")]
-        longer = {"channels": 2, "prune": 2} if name.endswith("resnet8") else {"channels": 1, "prune": 1}
-        epochs = {"int8": 1, "cluster": 2, **longer}
-        yield Subject(name, ASSETS / f"{name}_float.tflite", *files, "flip shift=3", epochs)
+        longer = {"channels": 8, "prune": 8} if name.endswith("resnet8") else {"channels": 4, "prune": 4}
+        yield Subject(name, ASSETS / f"{name}_float.tflite", *files, {"int8": 1, "cluster": 2, **longer})
 
 
 @dataclass(frozen=True)
@@ -84,27 +84,23 @@ def _pruned(model: Model, data: Dataset) -> Model:
     return litesmith.quantize(zeros.model, scheme="int8", data=data).model
 
 
-TECHNIQUES = (
-    Technique("int8", "int8", 0.3, lambda model, data: litesmith.quantize(model, data=data).model, {"qat": "int8"}),
-    Technique("16 clusters", "cluster", 0.5, _cluster, {"cluster": 16}),
-    Technique(
-        "channels, 50 % MACs",
-        "channels",
-        2.0,
-        lambda model, data: channels(model, max_macs=0.5, data=data).model,
-        {"channels": 0.5, "learning_rate": 5e-4, "distill": True},
-    ),
-    Technique(
-        "int8, 80 % zeros 4x1", "prune", 1.5, _pruned, {"qat": "int8", "prune": "0.8@4x1", "learning_rate": 5e-4}
-    ),
-    Technique(
-        "int8, 80 % zeros 4x1, no labels",
-        "prune",
-        1.5,
-        _pruned,
-        {"qat": "int8", "prune": "0.8@4x1", "learning_rate": 5e-4, "distill": True},
-    ),
-)
+def _narrowed(model: Model, data: Dataset) -> Model:
+    return channels(model, max_macs=0.5, multiple=4, data=data).model
+
+
+def _int8(model: Model, data: Dataset) -> Model:
+    return litesmith.quantize(model, data=data).model
+
+
+def techniques() -> Iterator[Technique]:
+    yield Technique("int8", "int8", 0.3, _int8, {"qat": "int8"})
+    yield Technique("16 clusters", "cluster", 0.5, _cluster, {"cluster": 16})
+    for name, budget, goal, post_training, options in (
+        ("channels, 50 % MACs", "channels", 2.0, _narrowed, {"channels": 0.5}),
+        ("int8, 80 % zeros 4x1", "prune", 1.5, _pruned, {"qat": "int8", "prune": "0.8@4x1"}),
+    ):
+        yield Technique(name, budget, goal, post_training, options)
+        yield Technique(name + NO_LABELS, budget, goal, post_training, {**options, "distill": True})
 
 
 def retrained() -> Iterator[tuple[str, dict[str, Any]]]:
@@ -146,16 +142,14 @@ def run(subject: Subject, technique: Technique, samples: int, limit: int) -> dic
     original = Model.load(subject.model)
     calibration = subject.train.take(256)
     post = technique.post_training(original, calibration)
-    settings = {
-        "augment": subject.augment if technique.budget in ("prune", "channels") else "none",
-        **technique.options,
-    }
     most = min(samples, LIGHT) if technique.budget in LIGHTER else samples
     data = subject.train.take(min(most, len(subject.train)))
     test = subject.test.take(min(limit, len(subject.test)))
-    started = time.perf_counter()
-    trained = train(original, data, epochs=subject.epochs[technique.budget], **settings)
-    seconds = time.perf_counter() - started
+    epochs = subject.epochs[technique.budget]
+    slug = re.sub(r"\W+", "-", f"{subject.name} {technique.name} {epochs} {len(data)}")
+    state = Path(tempfile.gettempdir()) / f"litesmith-benchmark-{slug}.checkpoint"
+    trained = train(original, data, epochs=epochs, checkpoint=state, **technique.options)
+    state.unlink(missing_ok=True)
     models = {"original": original, "post-training": post, "trained": trained.model}
     files = {name: facts(model, test) for name, model in models.items()}
     measured = bench(*models.values(), seconds=1.0, memory=False)
@@ -167,10 +161,10 @@ def run(subject: Subject, technique: Technique, samples: int, limit: int) -> dic
         "technique": technique.name,
         "goal_points": technique.goal,
         "epochs": len(result.curve),
-        "training_seconds": seconds,
+        "training_seconds": result.seconds,
         "samples": result.samples,
         "test_images": len(test),
-        "settings": settings,
+        "options": technique.options,
         "validation": {"simulated": 100 * result.simulated, "written": 100 * result.written},
         "files": files,
     }
@@ -207,9 +201,10 @@ def table(rows: list[dict[str, Any]], retrain_rows: list[dict[str, Any]]) -> str
         "# Trained against post-training",
         "",
         "Accuracy on the test images in %, latency of one thread in ms, size in kB: original / post-training / trained.",
+        "Simulated and written: the accuracy of the trained model on the validation images, in PyTorch and as a file.",
         "",
-        "| model | technique | accuracy | latency | size | lost, goal | samples, epochs |",
-        "| --- | --- | --- | --- | --- | --- | --- |",
+        "| model | technique | accuracy | latency | size | lost, goal | simulated, written | samples, epochs |",
+        "| --- | --- | --- | --- | --- | --- | --- | --- |",
     ]
     for row in sorted(rows, key=lambda r: (r["model"] != "sample", r["model"], r["technique"])):
         files = list(row["files"].values())
@@ -218,15 +213,12 @@ def table(rows: list[dict[str, Any]], retrain_rows: list[dict[str, Any]]) -> str
         size = " / ".join(f"{f['size_bytes'] / 1000:.0f}" for f in files)
         lost = files[0]["accuracy"] - files[2]["accuracy"]
         verdict = "met" if lost <= row["goal_points"] else "missed"
-        mark = "*" if "note" in row else ""
+        scored = f"{row['validation']['simulated']:.2f}, {row['validation']['written']:.2f}"
         lines.append(
-            f"| {row['model']} | {row['technique']}{mark} | {accuracy} | {latency} | {size} | {lost:.2f}, "
-            f"{row['goal_points']} {verdict} | {row['samples']:,}, {row['epochs']} |"
+            f"| {row['model']} | {row['technique']} | {accuracy} | {latency} | {size} | {lost:.2f}, "
+            f"{row['goal_points']} {verdict} | {scored} | {row['samples']:,}, {row['epochs']} |"
         )
-    notes = dict.fromkeys(f"\\* {row['note']}" for row in rows if "note" in row)
-    return "\n".join(
-        [*lines, "", *notes, *([""] if notes else []), *_worth_of_labels(rows), *_retrain_table(retrain_rows)]
-    )
+    return "\n".join([*lines, "", *_worth_of_labels(rows), *_retrain_table(retrain_rows)])
 
 
 def _retrain_table(rows: list[dict[str, Any]]) -> list[str]:
@@ -252,7 +244,7 @@ def _worth_of_labels(rows: list[dict[str, Any]]) -> list[str]:
     found = {(r["model"], r["technique"]): r["files"] for r in rows}
     lines = []
     for (model, technique), files in found.items():
-        without = found.get((model, f"{technique}, no labels"))
+        without = found.get((model, technique + NO_LABELS))
         if without is None:
             continue
         start = files["post-training"]["accuracy"]
@@ -274,10 +266,10 @@ def main() -> None:
     before = read()
     done = set() if arguments.fresh else {(r["model"], r["technique"]) for r in (*before["rows"], *before["retrain"])}
     for subject in subjects():
-        for technique in TECHNIQUES:
+        for technique in techniques():
             wanted = arguments.only in subject.name and arguments.case in ("", technique.budget)
             if arguments.labels:
-                wanted = wanted and technique.name.endswith("no labels") == (arguments.labels == "without")
+                wanted = wanted and technique.name.endswith(NO_LABELS) == (arguments.labels == "without")
             if wanted and (subject.name, technique.name) not in done:
                 keep(run(subject, technique, arguments.samples, arguments.limit))
                 print(table(*read().values()), flush=True)

@@ -96,7 +96,16 @@ def test_a_sparse_file_holds_fewer_bytes(learned: Model, data: Dataset) -> None:
     assert sparse < dense
 
 
-@pytest.mark.parametrize("extra", [{}, {"qat": "int8"}, {"qat": "int8", "prune": "0.5"}], ids=["float", "int8", "both"])
+@pytest.mark.parametrize(
+    "extra",
+    [
+        {},
+        {"qat": "int8"},
+        {"qat": "int8", "prune": "0.5"},
+        {"qat": "int8", "prune": "0.5", "pruning": "gradual"},
+    ],
+    ids=["float", "int8", "both", "gradual"],
+)
 def test_clusters_stay_clusters(extra: dict[str, str], learned: Model, data: Dataset, accuracy: Accuracy) -> None:
     trained = train(learned, data, cluster=8, **extra, **{**FAST, "epochs": 4})
     first_and_last = ("stem/weight", "head/weight")
@@ -142,9 +151,12 @@ train(Model.load({model!r}), Dataset.from_arrays(*pattern_images(400)), checkpoi
 """
 
 
-def test_a_killed_run_goes_on_as_if_nothing_had_been(learned: Model, data: Dataset, tmp_path: Path) -> None:
+@pytest.mark.parametrize("finished", [2, 5], ids=["recovering", "rounding"])
+def test_a_killed_run_goes_on_as_if_nothing_had_been(
+    finished: int, learned: Model, data: Dataset, tmp_path: Path
+) -> None:
     options: dict[str, Any] = {
-        "qat": "int8", "prune": "0.5", "pruning": "gradual", "augment": "flip", "epochs": 4, "batch": 32,
+        "qat": "int8", "prune": "0.5", "pruning": "gradual", "augment": "flip", "epochs": 6, "batch": 32,
     }  # fmt: skip
     model, state = tmp_path / "model.tflite", tmp_path / "state"
     learned.save(model)
@@ -158,7 +170,7 @@ def test_a_killed_run_goes_on_as_if_nothing_had_been(learned: Model, data: Datas
     ) as run:
         assert run.stdout is not None
         assert run.stderr is not None
-        for _ in range(2):
+        for _ in range(finished):
             assert run.stdout.readline(), run.stderr.read()
         time.sleep(0.1)
         run.send_signal(signal.SIGKILL)
@@ -167,7 +179,7 @@ def test_a_killed_run_goes_on_as_if_nothing_had_been(learned: Model, data: Datas
     resumed = train(Model.load(model), data, checkpoint=state, callback=lambda e: seen.append(e.epoch), **options)
     straight = train(Model.load(model), data, **options)
 
-    assert seen[0] > 1, "it began anew"
+    assert seen[0] >= finished, "it began anew"
     assert resumed.model.to_bytes() == straight.model.to_bytes()
     assert [e.score for e in resumed.result.curve] == [e.score for e in straight.result.curve]
     with pytest.raises(UsageError, match="belongs to another training"):
@@ -193,6 +205,54 @@ def test_a_callback_sees_each_epoch_and_may_stop(learned: Model, data: Dataset) 
     assert [event.epoch for event in events] == [1, 2]
     assert result.stopped == "callback"
     assert events[0].module.weights
+
+
+def test_what_is_lost_is_recovered_before_values_are_rounded(learned: Model, data: Dataset) -> None:
+    events: list[tuple[int, int, bool, bool]] = []
+
+    def look(event: TrainEvent) -> bool:
+        recovers, rounds = len(event.module.norms) > 0, len(event.module.write_transforms) > 0
+        events.append((event.epoch, event.epochs, recovers, rounds))
+        return len(events) < 6
+
+    options = {**FAST, "epochs": 4, "qat": "int8", "prune": "0.5"}
+    result = train(learned, data, callback=look, **options).result
+
+    assert events == [(1, 4, True, False), (2, 4, True, False), (3, 4, True, False), (4, 4, False, True)]
+    assert [point.epoch for point in result.curve] == [1, 2, 3, 4]
+    assert result.curve[-1].seconds == pytest.approx(result.seconds, abs=1.0)
+    assert result.curve[-1].learning_rate < result.curve[0].learning_rate
+    assert abs(result.simulated - result.written) <= 0.01
+
+    events.clear()
+    halted = train(learned, data, callback=lambda event: look(event) and False, **options)
+    assert len(events) == 1
+    assert halted.result.stopped == "callback"
+    assert any(t.dtype == "int8" for t in halted.model.main.tensors)
+
+
+def test_normalization_begins_as_what_the_net_computes(learned: Model, data: Dataset) -> None:
+    import torch
+
+    from litesmith.train._feed import Samples
+    from litesmith.train._normalization import normalize
+
+    module, samples = litesmith.train.to_torch(learned), Samples(data, learned)
+    images = torch.from_numpy(pattern_images(32, seed=7)[0])
+    before = module(images).detach()
+
+    assert normalize(module, samples) == 5
+    torch.testing.assert_close(module.eval()(images).detach(), before, rtol=1e-3, atol=1e-3)
+    folded = litesmith.train.to_torch(module.to_model())
+    torch.testing.assert_close(folded(images).detach(), before, rtol=1e-3, atol=1e-3)
+
+
+def test_the_start_is_kept_where_training_makes_nothing_better(learned: Model, data: Dataset) -> None:
+    spoilt = train(learned, data, distill=True, clip=0, **{**FAST, "epochs": 1, "learning_rate": 1.0})
+
+    assert spoilt.result.curve[0].score < spoilt.result.start
+    assert spoilt.result.best_epoch == 0
+    assert spoilt.result.written == pytest.approx(spoilt.result.original, abs=0.03)
 
 
 def test_patience_and_time_end_a_training(learned: Model, data: Dataset) -> None:
@@ -242,6 +302,7 @@ def test_results_become_json_and_plots(learned: Model, data: Dataset) -> None:
         ({"pruning": "random"}, "choose one of second-order, gradual"),
         ({"channels": 2.0}, "share of the work to keep"),
         ({"cluster": 1}, "give 3 to 256"),
+        ({"cluster": 8, "prune": "0.5", "pruning": "gradual", "epochs": 1}, "take two epochs or more"),
         ({"optimizer": "adam"}, "choose one of adamw, sgd"),
         ({"schedule": "steps"}, "choose one of cosine"),
         ({"epochs": 0}, "at least 1 epoch"),

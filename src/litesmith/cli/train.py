@@ -31,17 +31,23 @@ def command(
     labels: Annotated[str | None, typer.Option(help="A file of labels, or an array of the .npz.")] = None,
     distill: Annotated[bool, typer.Option("--distill", help="Learn from the float model alone, not labels.")] = False,
     validation: Annotated[str | None, typer.Option(help="Other samples to score by; else a tenth of the data.")] = None,
-    epochs: Annotated[int, typer.Option(help="How often all samples are seen.")] = 5,
+    epochs: Annotated[
+        int | None, typer.Option(help="How often all samples are seen; 5, or 16 with --prune or --channels.")
+    ] = None,
     minutes: Annotated[float | None, typer.Option(help="Train for a time instead.")] = None,
     batch: Annotated[int, typer.Option(help="Samples a step.")] = 64,
-    learning_rate: Annotated[float, typer.Option(help="The largest one.")] = 3e-4,
+    learning_rate: Annotated[
+        float | None, typer.Option(help="The largest one; 3e-4, or 2e-3 with --prune or --channels.")
+    ] = None,
     optimizer: Annotated[str, typer.Option(help="adamw or sgd.")] = "adamw",
     schedule: Annotated[str, typer.Option(help="cosine, linear or constant.")] = "cosine",
     weight_decay: Annotated[float, typer.Option(help="Of the optimizer.")] = 0.0,
     clip: Annotated[float, typer.Option(help="The largest norm of the gradient; 0 for any.")] = 1.0,
-    augment: Annotated[str, typer.Option(help="How samples are varied: 'flip shift=2 noise=0.05'.")] = "none",
-    label_weight: Annotated[float, typer.Option(help="Share of the labels in the loss.")] = 0.5,
-    temperature: Annotated[float, typer.Option(help="Softens scores that are compared.")] = 2.0,
+    augment: Annotated[
+        str | None, typer.Option(help="How samples are varied: 'flip shift=2 noise=0.05', or none.")
+    ] = None,
+    label_weight: Annotated[float, typer.Option(help="Share of the labels in the loss.")] = 0.3,
+    temperature: Annotated[float, typer.Option(help="Softens scores that are compared.")] = 4.0,
     feature_weight: Annotated[float, typer.Option(help="Weight of what the last layer reads.")] = 0.0,
     patience: Annotated[int | None, typer.Option(help="Stop after so many epochs without gain.")] = None,
     rule: Annotated[

@@ -14,7 +14,8 @@ from typing import TYPE_CHECKING, Any
 from litesmith.train._metadata import labels_of, with_metadata
 from litesmith.train._result import Epoch, Trained, TrainResult
 from litesmith.train._retrain import Retrained, RetrainResult, Score, retrain
-from litesmith.train._train import PRUNING, QAT, train
+from litesmith.train._train import train
+from litesmith.train._wish import PRUNING, QAT
 
 if TYPE_CHECKING:
     from litesmith.train._feed import Augment

@@ -98,6 +98,16 @@ class Hook(Protocol):
         """Return the share of zeros."""
 
 
+@dataclass(frozen=True)
+class Earlier:
+    """What went before, where a training has several stages: their last states, epochs and seconds, and all to come."""
+
+    states: tuple[dict[str, Any], ...] = ()
+    epochs: int = 0
+    seconds: float = 0.0
+    epochs_in_all: int | None = None
+
+
 @dataclass
 class Outcome:
     """How the loop ended."""
@@ -125,6 +135,7 @@ class Loop:
         callback: Callback | None = None,
         checkpoint: Path | None = None,
         identity: str = "",
+        earlier: Earlier | None = None,
         title: str = "Training",
         block: int = 128,
     ) -> None:
@@ -132,7 +143,7 @@ class Loop:
         self.training, self.validation = training, validation
         self.hooks, self.callback, self.checkpoint = list(hooks), callback, checkpoint
         self.title, self.block = title, block
-        self.identity = f"{identity}/{sorted(asdict(settings).items())!r}"
+        self.identity, self.earlier = identity, earlier or Earlier()
         self.steps_per_epoch = math.ceil(len(training) / settings.batch)
         self.optimizer, self._rates = _optimizer(module, settings)
         self._answers: dict[str, dict[int, Tensor]] = {}
@@ -142,6 +153,7 @@ class Loop:
         self.curve: list[Epoch] = []
         self.best: tuple[int, float, dict[str, Any]] = (0, -math.inf, {})
         self.loss_sum = 0.0
+        self.ended = ""  # why, once it has
         self.unready = 0  # epochs whose weights could not be kept, as a schedule was not at its end
 
     # ---------------------------------------------------------------- the run
@@ -150,9 +162,11 @@ class Loop:
         """Train to the end of the budget, and leave the best weights in the module."""
         torch.manual_seed(self.settings.seed)
         self._resume()
-        stopped = self._stopped() or "epochs"
+        if self.step == 0 and all(hook.is_done(0.0) for hook in self.hooks):
+            self.best = (self.earlier.epochs, self.score() - 1e-9, self._weights())  # of equals, the trained one
+        stopped = self.ended or self._stopped()
         began, last_saved = time.monotonic() - self.seconds, time.monotonic()
-        while not self._stopped():
+        while not stopped:
             epoch = self.step // self.steps_per_epoch
             with task(self._title(epoch), total=self.steps_per_epoch) as advance:
                 advance(self.step % self.steps_per_epoch)
@@ -168,15 +182,14 @@ class Loop:
             self._finish_epoch(epoch)
             self.seconds = time.monotonic() - began
             wants_more = self.callback is None or self.callback(self._event()) is not False
-            stopped = self._stopped() or ("" if wants_more else "callback")
+            stopped = self._stopped() if wants_more else "callback"
             self._save()
             last_saved = time.monotonic()
-            if stopped:
-                break
+        self.ended = stopped
         if self.best[2]:
             self.module.load_state_dict(self.best[2])
         self.module.eval()
-        return Outcome(self.curve, self.best[0], self.best[1], stopped or "epochs", self.seconds)
+        return Outcome(self.curve, self.best[0], self.best[1], stopped, self.seconds)
 
     def _stopped(self) -> str:
         settings = self.settings
@@ -290,21 +303,27 @@ class Loop:
         rate = self.settings.learning_rate * self._rate(progress)
         sparsity = max((hook.sparsity() for hook in self.hooks), default=0.0)
         loss = self.loss_sum / max(steps, 1)
-        self.curve.append(Epoch(epoch + 1, loss, score, self.seconds, rate, sparsity))
+        number, seconds = self.earlier.epochs + epoch + 1, self.earlier.seconds + self.seconds
+        self.curve.append(Epoch(number, loss, score, seconds, rate, sparsity))
         self.loss_sum = 0.0
         ready = all(hook.is_done(progress) for hook in self.hooks)
         self.unready += not ready
         if ready and score >= self.best[1]:
-            state = {name: value.clone() for name, value in self.module.state_dict().items()}
-            self.best = (epoch + 1, score, state)
+            self.best = (number, score, self._weights())
+
+    def _weights(self) -> dict[str, Tensor]:
+        return {name: value.clone() for name, value in self.module.state_dict().items()}
+
+    def _epochs_in_all(self) -> int:
+        return self.earlier.epochs_in_all or self.settings.epochs
 
     def _event(self) -> TrainEvent:
         last = self.curve[-1]
-        return TrainEvent(last.epoch, self.settings.epochs, last.loss, last.score, self.seconds, self.module)
+        return TrainEvent(last.epoch, self._epochs_in_all(), last.loss, last.score, last.seconds, self.module)
 
     def _title(self, epoch: int) -> str:
-        total = "" if self.settings.minutes is not None else f"/{self.settings.epochs}"
-        text = f"{self.title} {epoch + 1}{total}"
+        total = "" if self.settings.minutes is not None else f"/{self._epochs_in_all()}"
+        text = f"{self.title} {self.earlier.epochs + epoch + 1}{total}"
         if self.curve:
             last = self.curve[-1]
             text += f" · loss {last.loss:.3g} · {self.objective.metric} {last.score:.4g}"
@@ -316,17 +335,21 @@ class Loop:
             left = 60 * self.settings.minutes - self.seconds
         else:
             left = self.seconds / max(len(self.curve), 1) * (self.settings.epochs - len(self.curve))
-        return f"{max(left, 0) / 60:.1f} min left in all"
+        return f"{max(left, 0) / 60:.1f} min left"
 
     # ---------------------------------------------------------------- the state on disk
 
     def _save(self) -> None:
         if self.checkpoint is None:
             return
-        state = {
+        _checkpoint.save(self.checkpoint, {**self.state(), "earlier": list(self.earlier.states)})
+
+    def state(self) -> dict[str, Any]:
+        """Return all that the rest of the training depends on."""
+        return {  # of a stage that has ended, the optimizer is of no more use
             "identity": self.identity,
             "module": self.module.state_dict(),
-            "optimizer": self.optimizer.state_dict(),
+            "optimizer": {} if self.ended else self.optimizer.state_dict(),
             "step": self.step,
             "seconds": self.seconds,
             "loss_sum": self.loss_sum,
@@ -334,17 +357,21 @@ class Loop:
             "curve": [asdict(point) for point in self.curve],
             "best": list(self.best),
             "stages": [hook.stage for hook in self.hooks],
+            "ended": self.ended,
         }
-        _checkpoint.save(self.checkpoint, state)
 
     def _resume(self) -> None:
         state = None if self.checkpoint is None else _checkpoint.load(self.checkpoint, self.identity)
-        if state is None:
+        place = len(self.earlier.states)
+        if state is None or len(state["earlier"]) < place:
             return
+        if len(state["earlier"]) > place:  # this stage came to its end
+            state = state["earlier"][place]
         self.module.load_state_dict(state["module"])
-        self.optimizer.load_state_dict(state["optimizer"])
+        if not state["ended"]:
+            self.optimizer.load_state_dict(state["optimizer"])
         self.step, self.seconds, self.loss_sum = state["step"], state["seconds"], state["loss_sum"]
-        self.unready = state["unready"]
+        self.unready, self.ended = state["unready"], state["ended"]
         self.curve = [Epoch(**point) for point in state["curve"]]
         self.best = tuple(state["best"])
         for hook, stage in zip(self.hooks, state["stages"], strict=True):

@@ -306,7 +306,7 @@ class _Retraining:
 
     def _identity(self, model: Model) -> str:
         digest = hashlib.blake2b(model.to_bytes(), digest_size=16)
-        digest.update(self.data.train.fingerprint().encode())
+        digest.update(repr((self.data.train.fingerprint(), self.settings)).encode())
         return digest.hexdigest()
 
     def _labelled(self, model: Model) -> Model:
