@@ -11,6 +11,7 @@ import pytest
 
 from litesmith.model import Builder, Model, Value
 from litesmith.model._sparsity import sparsify
+from litesmith.optimize._prune_store import store_sparse
 
 Array = np.ndarray[Any, Any]
 
@@ -122,6 +123,24 @@ def test_sparse_tensors_are_read_through_densify(block: tuple[int, int] | None, 
     model = with_sparse_tensors(network(0.95, 4), block)
     got = compare(model, stock, delegated)
     assert {"FULLY_CONNECTED", "DENSIFY"} <= set(got.taken())
+
+
+def test_sparse_tensors_of_16_bits_are_read_through_their_conversion(stock: Any, delegated: Any) -> None:
+    model = store_sparse(network(0.8, 1), half=True)
+    kinds = [op.kind for op in model.main.operators]
+    assert kinds.count("DENSIFY") == kinds.count("DEQUANTIZE") > 0
+    got = compare(model, stock, delegated)
+    assert {"CONV_2D", "DENSIFY", "DEQUANTIZE"} <= set(got.taken())
+
+
+def test_a_conversion_that_others_read_is_still_done(stock: Any, delegated: Any) -> None:
+    model = store_sparse(network(0.8, 1), half=True)
+    weights = next(op.outputs[0] for op in model.main.operators if op.kind == "DEQUANTIZE")
+    shown = replace(model.main, outputs=(*model.main.outputs, weights))
+    model = replace(model, subgraphs=(shown,), signatures=())
+    want, got = stock(model.to_bytes()).outputs(), delegated(model.to_bytes())
+    np.testing.assert_allclose(got.outputs()[0], want[0], rtol=1e-4, atol=1e-6)
+    np.testing.assert_array_equal(got.outputs()[1], want[1])
 
 
 def test_a_densify_that_others_read_is_still_unpacked(stock: Any, delegated: Any) -> None:

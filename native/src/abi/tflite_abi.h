@@ -25,6 +25,7 @@ enum TfLiteType : int {
   kTfLiteInt64 = 4,
   kTfLiteInt16 = 7,
   kTfLiteInt8 = 9,
+  kTfLiteFloat16 = 10,
   kTfLiteLargestKnownType = 64,  // bound for the self-check, not a type
 };
 

@@ -84,16 +84,20 @@ DensifyMap FindDensified(TfLiteContext* context) {
     TfLiteNode* node = nullptr;
     TfLiteRegistration* registration = nullptr;
     if (context->GetNodeAndRegistration(context, index, &node, &registration) != kTfLiteOk) continue;
-    if (registration->builtin_code != kDensify || node->inputs->size != 1 || node->outputs->size != 1) continue;
-    const TfLiteTensor& source = context->tensors[node->inputs->data[0]];
-    if (IsConstant(source) && source.sparsity != nullptr) map[node->outputs->data[0]] = node->inputs->data[0];
+    if (node->inputs->size != 1 || node->outputs->size != 1) continue;
+    const int input = node->inputs->data[0], output = node->outputs->data[0];
+    const TfLiteTensor& source = context->tensors[input];
+    if (registration->builtin_code == kDensify && IsConstant(source) && source.sparsity != nullptr) map[output] = input;
+    if (registration->builtin_code == kDequantize && source.type == kTfLiteFloat16 && map.count(input)) {
+      map[output] = map[input];  // the plan is in order: the DENSIFY came first
+    }
   }
   return map;
 }
 
 std::vector<int> UnreadDensify(TfLiteContext* context, const std::vector<int>& plan, const DensifyMap& densified,
                                const std::vector<int>& taken) {
-  std::unordered_map<int, int> readers, readers_taken, producer;
+  std::unordered_map<int, int> readers, readers_taken;
   for (int index : plan) {
     TfLiteNode* node = nullptr;
     TfLiteRegistration* registration = nullptr;
@@ -103,14 +107,16 @@ std::vector<int> UnreadDensify(TfLiteContext* context, const std::vector<int>& p
       ++readers[node->inputs->data[i]];
       readers_taken[node->inputs->data[i]] += is_taken;
     }
-    if (registration->builtin_code == kDensify && node->outputs->size == 1) producer[node->outputs->data[0]] = index;
   }
   std::vector<int> nodes;
-  for (const auto& [tensor, constant] : densified) {
-    (void)constant;
-    if (producer.count(tensor) && readers[tensor] > 0 && readers[tensor] == readers_taken[tensor]) {
-      nodes.push_back(producer[tensor]);
-    }
+  for (auto step = plan.rbegin(); step != plan.rend(); ++step) {  // a DEQUANTIZE before the DENSIFY that it reads
+    TfLiteNode* node = nullptr;
+    TfLiteRegistration* registration = nullptr;
+    if (context->GetNodeAndRegistration(context, *step, &node, &registration) != kTfLiteOk) continue;
+    const int tensor = node->outputs->size == 1 ? node->outputs->data[0] : kTfLiteOptionalTensor;
+    if (!densified.count(tensor) || readers[tensor] == 0 || readers[tensor] != readers_taken[tensor]) continue;
+    nodes.push_back(*step);
+    ++readers_taken[node->inputs->data[0]];
   }
   std::sort(nodes.begin(), nodes.end());
   return nodes;

@@ -19,7 +19,8 @@ std::vector<int> ExecutionPlan(TfLiteContext* context);
 
 DensifyMap FindDensified(TfLiteContext* context);
 
-// The DENSIFY nodes of which all consumers are taken: unpacked, their values would only take memory.
+// The DENSIFY nodes, and DEQUANTIZE nodes behind them, of which all consumers are taken: unpacked, their values would only
+// take memory.
 std::vector<int> UnreadDensify(TfLiteContext* context, const std::vector<int>& plan, const DensifyMap& densified,
                                const std::vector<int>& taken);
 

@@ -42,7 +42,8 @@ inline bool IsConstant(const TfLiteTensor& tensor) {
   return tensor.allocation_type == kTfLiteMmapRo && tensor.data != nullptr;
 }
 
-// Tensors that a DENSIFY node unpacks from a sparse constant: output tensor id -> constant tensor id.
+// Tensors that a DENSIFY node unpacks from a sparse constant, also through a DEQUANTIZE of its 16-bit floats:
+// output tensor id -> constant tensor id.
 using DensifyMap = std::unordered_map<int, int>;
 
 class NodeView {

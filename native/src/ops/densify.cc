@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
-// DENSIFY of a sparse constant whose dense values somebody outside of the partition reads. Operators of a sparse chain
-// read the constant itself: for them nothing is unpacked.
+// DENSIFY of a sparse constant, or DEQUANTIZE behind it, whose dense values somebody outside of the partition reads.
+// Operators of a sparse chain read the constant itself: for them nothing is unpacked.
 #include <cstring>
 
 #include "ops/makers.h"
@@ -30,7 +30,11 @@ class Densify : public Op {
 
 std::unique_ptr<Op> MakeDensify(const NodeView& node, const KernelTable&, std::string* why) {
   std::vector<float> values;
-  if (!ReadFloatConstant(node.input(0), &values, why)) return nullptr;
+  if (node.output(0).type != kTfLiteFloat32) {
+    *why = "values that are not 32-bit floats";
+    return nullptr;
+  }
+  if (!ReadFloatConstant(node.weights(0), &values, why)) return nullptr;
   return std::make_unique<Densify>(ShapeOf(node.input(0)), std::move(values));
 }
 

@@ -2,6 +2,8 @@
 // See sparse_weights.h.
 #include "ops/sparse_weights.h"
 
+#include <algorithm>
+#include <cmath>
 #include <cstring>
 #include <limits>
 
@@ -14,9 +16,8 @@ constexpr double kBlockFill = 0.9;  // share of non-zeros in the touched 4x1 blo
 // `rank` on are the insides of blocks of dimension block_map[order[l] - rank].
 class SparseDecoder {
  public:
-  SparseDecoder(const TfLiteTensor& tensor, std::vector<float>* out)
-      : sparsity_(*tensor.sparsity), shape_(ShapeOf(tensor)), stored_(tensor.bytes / sizeof(float)),
-        values_(static_cast<const float*>(tensor.data)), out_(out) {}
+  SparseDecoder(const TfLiteTensor& tensor, const std::vector<float>& stored, std::vector<float>* out)
+      : sparsity_(*tensor.sparsity), shape_(ShapeOf(tensor)), stored_(stored), out_(out) {}
 
   bool Decode() {
     const int rank = static_cast<int>(shape_.size());
@@ -76,37 +77,60 @@ class SparseDecoder {
       if (coordinate < 0 || coordinate >= shape_[d]) return false;
       index = index * shape_[d] + coordinate;
     }
-    if (position >= static_cast<int64_t>(stored_)) return false;
-    (*out_)[index] = values_[position];
+    if (position >= static_cast<int64_t>(stored_.size())) return false;
+    (*out_)[index] = stored_[position];
     return true;
   }
 
   const TfLiteSparsity& sparsity_;
   const Shape shape_;
-  const size_t stored_;
-  const float* values_;
+  const std::vector<float>& stored_;
   std::vector<float>* out_;
   int levels_ = 0;
   std::vector<int> block_, at_;
 };
 
+// The value of a 16-bit float: its exponent is 15 off, ours 127, and its fraction has 10 bits, ours 23.
+float FromHalf(uint16_t half) {
+  const float sign = half & 0x8000 ? -1.0f : 1.0f;
+  const int exponent = (half >> 10) & 31, fraction = half & 1023;
+  if (exponent == 31) {
+    return fraction ? std::numeric_limits<float>::quiet_NaN() : sign * std::numeric_limits<float>::infinity();
+  }
+  return sign * (exponent ? std::ldexp(1024.0f + fraction, exponent - 25) : std::ldexp(static_cast<float>(fraction), -24));
+}
+
+// What a constant stores, be it all of its values or those that are not left out.
+std::vector<float> Stored(const TfLiteTensor& tensor) {
+  if (tensor.type == kTfLiteFloat32) {
+    std::vector<float> values(tensor.bytes / sizeof(float));
+    std::memcpy(values.data(), tensor.data, values.size() * sizeof(float));
+    return values;
+  }
+  std::vector<uint16_t> halves(tensor.bytes / sizeof(uint16_t));
+  std::memcpy(halves.data(), tensor.data, halves.size() * sizeof(uint16_t));
+  std::vector<float> values(halves.size());
+  std::transform(halves.begin(), halves.end(), values.begin(), FromHalf);
+  return values;
+}
+
 }  // namespace
 
 bool ReadFloatConstant(const TfLiteTensor& tensor, std::vector<float>* values, std::string* why) {
-  if (!IsConstant(tensor) || tensor.type != kTfLiteFloat32) {
+  if (!IsConstant(tensor) || (tensor.type != kTfLiteFloat32 && tensor.type != kTfLiteFloat16)) {
     *why = "weights that are not constant floats";
     return false;
   }
+  std::vector<float> stored = Stored(tensor);
   if (tensor.sparsity == nullptr) {
-    values->resize(NumElements(ShapeOf(tensor)));
-    std::memcpy(values->data(), tensor.data, values->size() * sizeof(float));
-    return true;
-  }
-  if (!SparseDecoder(tensor, values).Decode()) {
-    *why = "a sparse encoding that cannot be read";
+    values->swap(stored);
+    if (static_cast<int64_t>(values->size()) == NumElements(ShapeOf(tensor))) return true;
+    *why = "weights of another size than their shape";
     return false;
   }
-  return true;
+  if (SparseDecoder(tensor, stored, values).Decode()) return true;
+  *why = "a sparse encoding that cannot be read";
+  return false;
 }
 
 void SparseRows::Compress(const std::vector<float>& values, int rows, int columns, int part,

@@ -163,7 +163,11 @@ def has_int16(subgraph: Subgraph) -> bool:
 
 
 def _has_pruned(subgraph: Subgraph) -> bool:
-    sparse = {o.outputs[0] for o in subgraph.operators if o.kind == "DENSIFY" and o.outputs}
+    sparse: set[int] = set()
+    for operator in subgraph.operators:
+        widens = operator.kind == "DEQUANTIZE" and sparse.intersection(operator.inputs)
+        if operator.kind == "DENSIFY" or widens:
+            sparse.update(operator.outputs)
     for operator in subgraph.operators:
         if operator.kind not in ("CONV_2D", "FULLY_CONNECTED") or len(operator.inputs) < 2:
             continue
