@@ -17,9 +17,14 @@ from litesmith.errors import DataError, OptimizeError, UsageError
 from litesmith.model import Builder, Model
 from litesmith.optimize import PruneCoverage, dequantize, prune, quantize, store_sparse
 from litesmith.optimize._layer_moments import Moments
+from litesmith.optimize._layer_pairs import input_moments
+from litesmith.optimize._layer_rules import weight_layers
+from litesmith.optimize._output_error import OutputError
 from litesmith.optimize._prune_allocate import Curve, allocate_by_curves, allocate_by_weights
 from litesmith.optimize._prune_patterns import keep_mask
 from litesmith.optimize._prune_second_order import prune_rows
+from litesmith.optimize._prune_sensitivity import row_importance
+from litesmith.optimize._segments import Walk
 
 Array = np.ndarray[Any, Any]
 
@@ -52,7 +57,7 @@ def weights(model: Model, name: str) -> Array:
     return np.asarray(graph.tensors[op.inputs[1]].array())
 
 
-@pytest.mark.parametrize("store", ["dense", "sparse", "sparse16"])
+@pytest.mark.parametrize("store", ["dense", "sparse", "sparse16", "sparse32"])
 @pytest.mark.parametrize("pattern", ["unstructured", "4x1"])
 @pytest.mark.parametrize("sparsity", [0.5, 0.8])
 def test_the_zeros_are_there_and_litert_loads_the_file(
@@ -62,7 +67,9 @@ def test_the_zeros_are_there_and_litert_loads_the_file(
     assert sparsity <= result.coverage.reached < sparsity + 0.02
     again = Model.from_bytes(result.model.to_bytes())
     dense = prune(net, sparsity=sparsity, pattern=pattern).model
-    assert sqnr_db(run(dense, pictures[:3]), run(again, pictures[:3])) > (60 if store == "sparse16" else 100)
+    assert sqnr_db(run(dense, pictures[:3]), run(again, pictures[:3])) > (
+        60 if store in ("sparse", "sparse16") else 100
+    )
     for layer in result.coverage.pruned:
         values = weights(again, layer.name)
         assert layer.zeros == values.size - np.count_nonzero(values)
@@ -105,24 +112,45 @@ def test_data_beat_magnitude(net: Model, pictures: list[Array]) -> None:
         assert gain > 3
 
 
+def test_depthwise_layers_are_fitted_too(net: Model, pictures: list[Array]) -> None:
+    reference = run(net, pictures[50:])
+    rules = ["skip:CONV_2D", "skip:FULLY_CONNECTED", "0.4:DEPTHWISE_CONV_2D"]
+    plain, fitted = (prune(net, rules=rules, data=data).model for data in (None, pictures[:50]))
+    assert sqnr_db(reference, run(fitted, pictures[50:])) > sqnr_db(reference, run(plain, pictures[50:])) + 3
+
+
 def test_the_same_seed_gives_the_same_file(net: Model, pictures: list[Array]) -> None:
     first, second = (prune(net, sparsity=0.7, data=pictures, seed=3).model.to_bytes() for _ in range(2))
     assert first == second
 
 
-def test_at_80_percent_4x1_takes_a_quarter_of_the_bytes() -> None:
+def test_80_percent_zeros_take_less_than_a_quarter_of_the_bytes() -> None:
     b = Builder("wide", seed=1)
     x = b.conv2d(b.input("image", (1, 8, 8, 3)), 128, kernel=3, name="stem")
     x = b.conv2d(x, 128, name="middle")
     model = b.build({"y": b.conv2d(x, 8, name="last")})
-    sizes = {}
-    for pattern, store in (("4x1", "sparse"), ("unstructured", "sparse"), ("unstructured", "sparse16")):
-        coverage = prune(model, sparsity=0.8, pattern=pattern, store=store).coverage
-        before, after = coverage.pruned[0].stored_bytes
-        sizes[pattern, store] = after / before
-    assert sizes["4x1", "sparse"] <= 0.25
-    assert sizes["unstructured", "sparse16"] <= 0.25
-    assert sizes["unstructured", "sparse"] <= 0.27  # an index a value: a quarter and the ends of the rows
+    sizes, types = {}, {}
+    for pattern in ("4x1", "unstructured"):
+        for store in ("sparse", "sparse32"):
+            result = prune(model, sparsity=0.8, pattern=pattern, store=store)
+            before, after = result.coverage.pruned[0].stored_bytes
+            sizes[pattern, store] = after / before
+            types[pattern, store] = {t.dtype for t in result.model.main.tensors if t.sparsity is not None}
+    assert sizes["4x1", "sparse"] <= 0.22
+    assert sizes["unstructured", "sparse"] <= 0.17
+    assert 0.25 < sizes["unstructured", "sparse32"] <= 0.27  # an index a value: a quarter and the ends of the rows
+    assert types["4x1", "sparse"] == {"float32"}  # what the delegate reads
+    assert types["unstructured", "sparse"] == {"float16"}
+
+
+def test_weights_that_16_bits_cannot_hold_keep_32(net: Model) -> None:
+    tensors = [
+        t.with_array(t.array() * np.float32(1e-7)) if t.buffer is not None and t.dtype == "float32" else t
+        for t in net.main.tensors
+    ]
+    tiny = net.with_main(replace(net.main, tensors=tuple(tensors)))
+    stored = prune(tiny, sparsity=0.8, store="sparse").model
+    assert {t.dtype for t in stored.main.tensors if t.sparsity is not None} == {"float32"}
 
 
 def test_a_pruned_file_can_be_pruned_again(net: Model, pictures: list[Array]) -> None:
@@ -233,6 +261,36 @@ def test_second_order_finds_the_least_error() -> None:
     assert moments.error(found) < 0.01 * moments.error(magnitude)
 
 
+def test_errors_that_nothing_reads_do_not_matter(pictures: list[Array]) -> None:
+    b = Builder("half", seed=2)
+    x = b.conv2d(b.input("image", (1, 12, 12, 3)), 8, kernel=3, activation="RELU", name="stem")
+    x = b.conv2d(x, 8, kernel=3, activation="RELU", name="middle")
+    weights = np.random.default_rng(0).standard_normal((4, 1, 1, 8)).astype(np.float32)
+    weights[..., 5:] *= 1e-4
+    model = b.build({"y": b.conv2d(x, 4, weight=weights, name="last")})
+    feeds = [{model.main.inputs[0]: picture} for picture in pictures]
+    layer = weight_layers(model)[1]
+    moments = input_moments(model, 0, feeds, [layer.operator])[layer.operator]
+    judge = OutputError(model, feeds[:10])
+    found = row_importance(model, layer, moments, 0.5, "unstructured", judge, parts=8)[0, :, 0]
+    assert found[5:].max() < 0.1 * found[:5].min()
+    together = row_importance(model, layer, moments, 0.5, "unstructured", judge, parts=1)
+    assert np.ptp(together) == 0
+
+
+def test_more_samples_than_fit_in_32_bits_are_kept_in_16(net: Model, pictures: list[Array]) -> None:
+    feeds = [{net.main.inputs[0]: picture} for picture in pictures[:4]]
+    found = []
+    for half in (False, True):
+        walk = Walk(net, 0, feeds, half=half)
+        first, second = walk.pieces([2])
+        list(walk.run(first, keep=True))
+        kept = [arrays[0].dtype for t in range(len(walk.tensors)) if (arrays := walk.values(t)) is not None]
+        assert set(kept) == {np.dtype(np.float16 if half else np.float32)}
+        found.append([[views[0].copy()] for views in walk.run(second, [net.main.outputs[0]], keep=False)])
+    assert 50 < sqnr_db(found[0], found[1]) < 120
+
+
 def test_the_budget_goes_where_it_costs_least() -> None:
     cheap = Curve(100, (0.0, 0.5, 0.9), (0.0, 0.001, 0.002))
     dear = Curve(100, (0.0, 0.5, 0.9), (0.0, 1.0, 5.0))
@@ -251,11 +309,13 @@ def test_real_models_keep_their_accuracy(assets: Path) -> None:
     tiny = assets / "mlperf_tiny"
     model = Model.load(tiny / "kws_dscnn_float.tflite")
     calibration, test = Dataset.open(tiny / "kws_calib200.npz"), Dataset.open(tiny / "kws_test800.npz")
-    fitted = prune(model, sparsity=0.5, data=calibration).model
-    plain = prune(model, sparsity=0.5).model
-    before, after = litesmith.evaluate(model, test).value, litesmith.evaluate(fitted, test).value
-    assert after >= before - 0.025  # measured: 1.4 to 1.6 points
-    assert after > litesmith.evaluate(plain, test).value + 0.05
+    before = litesmith.evaluate(model, test).value
+    for pattern, most in (("unstructured", 0.025), ("4x1", 0.06)):
+        fitted = prune(model, sparsity=0.5, pattern=pattern, data=calibration).model
+        plain = prune(model, sparsity=0.5, pattern=pattern).model
+        after = litesmith.evaluate(fitted, test).value
+        assert after >= before - most  # measured: 1.6 to 2 and 3.3 to 4.5 points
+        assert after > litesmith.evaluate(plain, test).value + 0.05
 
 
 def test_a_residual_net_loses_less_than_a_point_at_half_the_weights(assets: Path) -> None:

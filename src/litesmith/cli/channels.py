@@ -8,12 +8,11 @@ from typing import Annotated
 
 import typer
 
+from litesmith.cli import _compress
 from litesmith.cli import _output as out
-from litesmith.cli.prune import size_rows
-from litesmith.data import Dataset
+from litesmith.cli._compress import finish, load, size_rows
 from litesmith.errors import UsageError
-from litesmith.model import Model
-from litesmith.optimize import ChannelsCoverage, channels, dequantize
+from litesmith.optimize import ChannelsCoverage, channels
 
 _UNITS = {"k": 1e3, "M": 1e6, "G": 1e9, "%": 0.01}
 
@@ -53,14 +52,12 @@ def command(
 
     Example: `litesmith channels model.tflite --max-macs 0.5 --data photos/ -o narrow.tflite`
     """
-    source = Model.load(model)
-    source.verify()
     result = channels(
-        dequantize(source) if undo else source,
+        load(model, undo=undo),
         keep=keep,
         max_macs=None if max_macs is None else _count(max_macs),
         max_latency_ms=max_latency,
-        data=None if data is None else Dataset.open(data, preprocess=preprocess),
+        data=_compress.samples(data, preprocess),
         multiple=multiple,
         repair=repair,
         rules=tuple(rule or ()),
@@ -69,11 +66,7 @@ def command(
         seed=seed,
         sizes=sizes,
     )
-    result.model.save(output)
-    if json:
-        out.json(result.coverage)
-    else:
-        show(result.coverage, output)
+    finish(result, output, show, json=json)
 
 
 def _count(text: str) -> float:

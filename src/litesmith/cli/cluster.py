@@ -8,11 +8,10 @@ from typing import Annotated
 
 import typer
 
+from litesmith.cli import _compress
 from litesmith.cli import _output as out
-from litesmith.cli.prune import size_rows
-from litesmith.data import Dataset
-from litesmith.model import Model
-from litesmith.optimize import ClusterCoverage, cluster, dequantize
+from litesmith.cli._compress import finish, load, size_rows
+from litesmith.optimize import ClusterCoverage, cluster
 
 
 def register(app: typer.Typer) -> None:
@@ -46,25 +45,19 @@ def command(
 
     Example: `litesmith cluster model.tflite --clusters 32 -o clustered.tflite`
     """
-    source = Model.load(model)
-    source.verify()
     result = cluster(
-        dequantize(source) if undo else source,
+        load(model, undo=undo),
         clusters=clusters,
         per_channel=per_channel,
         start=start,
-        data=None if data is None else Dataset.open(data, preprocess=preprocess),
+        data=_compress.samples(data, preprocess),
         rules=tuple(rule or ()),
         all_layers=all_layers,
         samples=samples,
         seed=seed,
         sizes=sizes,
     )
-    result.model.save(output)
-    if json:
-        out.json(result.coverage)
-    else:
-        show(result.coverage, output)
+    finish(result, output, show, json=json)
 
 
 def show(coverage: ClusterCoverage, after: Path) -> None:

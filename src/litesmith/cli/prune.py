@@ -8,10 +8,10 @@ from typing import Annotated
 
 import typer
 
+from litesmith.cli import _compress
 from litesmith.cli import _output as out
-from litesmith.data import Dataset
-from litesmith.model import Model
-from litesmith.optimize import FileSizes, PruneCoverage, PruneSpeed, dequantize, prune
+from litesmith.cli._compress import finish, load, size_rows
+from litesmith.optimize import PruneCoverage, PruneSpeed, prune
 
 
 def register(app: typer.Typer) -> None:
@@ -39,7 +39,7 @@ def command(
         list[str] | None, typer.Option(help="skip:MATCH, include:MATCH or 0.9:MATCH for layers. Again for more.")
     ] = None,
     store: Annotated[
-        str, typer.Option(help="sparse: zeros left out of the file; sparse16: the rest in 16 bits; dense.")
+        str, typer.Option(help="sparse: zeros left out of the file; sparse16, sparse32: in so many bits; dense.")
     ] = "sparse",
     seed: Annotated[int, typer.Option(help="Of the choice of positions that layers are looked at.")] = 0,
     undo: Annotated[bool, typer.Option("--dequantize", help="Make a float model of a quantized one first.")] = False,
@@ -51,13 +51,11 @@ def command(
 
     Example: `litesmith prune model.tflite --sparsity 0.8 --pattern 4x1 --data photos/ -o pruned.tflite`
     """
-    source = Model.load(model)
-    source.verify()
     result = prune(
-        dequantize(source) if undo else source,
+        load(model, undo=undo),
         sparsity=sparsity,
         pattern=pattern,
-        data=None if data is None else Dataset.open(data, preprocess=preprocess),
+        data=_compress.samples(data, preprocess),
         method=method,
         budget=budget,
         rules=tuple(rule or ()),
@@ -67,11 +65,7 @@ def command(
         sizes=sizes,
         speed=bench,
     )
-    result.model.save(output)
-    if json:
-        out.json(result.coverage)
-    else:
-        show(result.coverage, output)
+    finish(result, output, show, json=json)
 
 
 def show(coverage: PruneCoverage, after: Path) -> None:
@@ -102,15 +96,6 @@ def show(coverage: PruneCoverage, after: Path) -> None:
     out.table(["#", "kind", "name, or why it is dense", "zeros", "error"], rows, left=3)
     for note in coverage.notes:
         out.line(f"! {note}")
-
-
-def size_rows(sizes: tuple[FileSizes, FileSizes] | None) -> list[tuple[str, object]]:
-    """Return the sizes of a file before and after as facts."""
-    if sizes is None:
-        return []
-    pairs = [(name, getattr(sizes[0], name), getattr(sizes[1], name)) for name in ("raw", "gzip", "zstd", "brotli")]
-    texts = [f"{name} {out.bytes_text(a)} → {out.bytes_text(b)} ({100 * b / a:.0f} %)" for name, a, b in pairs]
-    return [("file", ", ".join(texts[:2])), ("", ", ".join(texts[2:]))]
 
 
 def _speed_rows(speed: PruneSpeed | None) -> list[tuple[str, object]]:

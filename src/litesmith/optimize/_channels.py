@@ -21,12 +21,12 @@ from litesmith.optimize._channels_trace import Trace
 from litesmith.optimize._compressed_size import FileSizes, file_sizes
 from litesmith.optimize._dequantize import dequantize
 from litesmith.optimize._layer_fit import fit
-from litesmith.optimize._layer_pairs import WALK_BYTES, fittable, input_moments, layer_pairs
+from litesmith.optimize._layer_pairs import fittable, input_moments, layer_pairs, most_samples
 from litesmith.optimize._layer_rules import LayerRule, matching_rules, parse_rules, weight_layers
 from litesmith.optimize._output_error import OutputError
 from litesmith.optimize._prune import check_runs
 from litesmith.optimize._run import Data, Feed
-from litesmith.optimize._segments import affordable_samples, spread_samples
+from litesmith.optimize._segments import spread_samples
 from litesmith.progress import task
 from litesmith.result import Result
 
@@ -265,7 +265,7 @@ def _nothing(groups: Sequence[Group]) -> str:
 def _feeds(model: Model, data: Data | None, signature: int, subgraph: int, samples: int) -> list[Feed]:
     if data is None:
         return []
-    affordable = affordable_samples(model.subgraphs[subgraph], WALK_BYTES)
+    affordable = most_samples(model.subgraphs[subgraph])
     return spread_samples(model, data, min(samples, affordable), signature=signature)
 
 

@@ -3,7 +3,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, replace
 from typing import Any
 
@@ -12,10 +12,12 @@ import numpy as np
 from litesmith.errors import DataError, OptimizeError, UsageError
 from litesmith.model import Model
 from litesmith.optimize._calibrate import entry_points
-from litesmith.optimize._cluster_kmeans import STARTS, kmeans, nearest
+from litesmith.optimize._cluster_assign import shared_rows
+from litesmith.optimize._cluster_kmeans import STARTS
 from litesmith.optimize._compressed_size import FileSizes, file_sizes
-from litesmith.optimize._layer_moments import Moments, from_matrices, groups_of, to_matrices
-from litesmith.optimize._layer_pairs import fittable, input_moments
+from litesmith.optimize._layer_fit import fit
+from litesmith.optimize._layer_moments import from_matrices, groups_of, to_matrices
+from litesmith.optimize._layer_pairs import fittable, layer_pairs, most_samples
 from litesmith.optimize._layer_rules import LayerRule, WeightLayer, matching_rules, op_input, parse_rules, weight_layers
 from litesmith.optimize._prune import check_runs, refuse_integers
 from litesmith.optimize._prune_store import store_sparse, unpack_sparse
@@ -26,7 +28,6 @@ from litesmith.result import Result
 
 Array = np.ndarray[Any, Any]
 DEFAULT_SAMPLES = 128
-_FIT_ROUNDS = 3
 
 
 @dataclass(frozen=True)
@@ -112,7 +113,8 @@ def cluster(
         per_channel: so many for each output channel, instead of for the whole layer.
         start: of k-means: "k-means++", "density" or "linear".
         data: unlabelled samples; with them values are fitted to the layers' outputs: weights whose inputs vary more count
-            for more, and the shared values are then moved to where the outputs change least.
+            for more, weights make up for the errors of others, and values and biases are moved to where the outputs of
+            the layers change least, one layer after the other.
         rules: ``skip:MATCH``, ``include:MATCH`` or ``NUMBER:MATCH`` for layers by kind, #index or name.
         all_layers: cluster the first and the last layers too.
         samples: how many at most.
@@ -131,18 +133,12 @@ def cluster(
     layers = weight_layers(source)
     targets, reasons = _targets(source, layers, parse_rules(rules), clusters, all_layers=all_layers)
     refuse_integers(source, targets, "clustering")
-    moments = {} if data is None else _moments(source, targets, data, samples, seed)
-    graphs = [list(graph.tensors) for graph in source.subgraphs]
+    options: Any = {"per_channel": per_channel, "start": start, "seed": seed}
+    result, fitted = source, set[WeightLayer]()
     with task("Clustering", total=len(targets)) as advance:
-        for layer, count in targets.items():
-            tensor = graphs[layer.subgraph][layer.weight]
-            seen = moments.get((layer.subgraph, layer.operator))
-            rows = _rows(source, layer)
-            shared = _shared(rows, count, per_channel, start, seen, seed)
-            graphs[layer.subgraph][layer.weight] = tensor.with_array(from_matrices(shared, layer.kind, tensor.shape))
-            advance(1)
-    pairs = zip(source.subgraphs, graphs, strict=True)
-    result = replace(source, subgraphs=tuple(replace(g, tensors=tuple(t)) for g, t in pairs), source=None)
+        if data is not None:
+            result, fitted = _on_data(source, targets, data, samples, options, advance)
+        result = _by_weights(result, {t: n for t, n in targets.items() if t not in fitted}, options, advance)
     if any(tensor.sparsity is not None for graph in model.subgraphs for tensor in graph.tensors):
         result = store_sparse(result)
     if check:
@@ -150,8 +146,8 @@ def cluster(
     written = unpack_sparse(Model.from_bytes(result.to_bytes()))
     counted = tuple(_counted(source, written, layer, reasons.get(layer, "")) for layer in layers)
     both = (file_sizes(model), file_sizes(result)) if sizes else None
-    notes = ("values are fitted to the outputs of the layers",) if moments else ()
-    return Clustered(result, ClusterCoverage(clusters, per_channel, start, bool(moments), counted, both, notes))
+    notes = ("values are fitted to the outputs of the layers",) if fitted else ()
+    return Clustered(result, ClusterCoverage(clusters, per_channel, start, bool(fitted), counted, both, notes))
 
 
 def _check_clusters(clusters: float) -> None:
@@ -185,16 +181,49 @@ def _targets(
     return targets, reasons
 
 
-def _moments(
-    model: Model, targets: Mapping[WeightLayer, int], data: Data, samples: int, seed: int
-) -> dict[tuple[int, int], Moments]:
+def _on_data(
+    model: Model,
+    targets: Mapping[WeightLayer, int],
+    data: Data,
+    samples: int,
+    options: Any,
+    advance: Callable[[int], None],
+) -> tuple[Model, set[WeightLayer]]:
+    """Cluster the layers whose inputs can be looked at, one after the other, each making up for those before it."""
     signature, subgraph = entry_points(model)[0]
     graph = model.subgraphs[subgraph]
-    fed = spread_samples(model, data, samples, signature=signature)
+    fed = spread_samples(model, data, min(samples, most_samples(graph)), signature=signature)
     if not fed:
         raise DataError("there are no samples in the data")
-    layers = [t.operator for t in targets if t.subgraph == subgraph and fittable(graph, t.operator)]
-    return {(subgraph, index): found for index, found in input_moments(model, subgraph, fed, layers, seed=seed).items()}
+    here = {t.operator: t for t in targets if t.subgraph == subgraph and fittable(graph, t.operator)}
+    pair = None
+    for pair in layer_pairs(model, model, subgraph, fed, here, seed=options["seed"]):
+        layer = here[pair.operator]
+        spared = _spared(pair.rows, targets[layer])
+        rows = fit(pair.fitted, pair.held, pair.rows, ~spared if spared.any() else None)
+        together = pair.fitted.merged(pair.held)
+        shared = shared_rows(rows, targets[layer], seen=together, spared=spared, **options)
+        pair.replace(shared, together.bias(shared))
+        advance(1)
+    if pair is None:
+        return model, set()
+    graphs = (*model.subgraphs[:subgraph], pair.walk.graph(), *model.subgraphs[subgraph + 1 :])
+    return replace(model, subgraphs=graphs, source=None), set(here.values())
+
+
+def _by_weights(
+    model: Model, targets: Mapping[WeightLayer, int], options: Any, advance: Callable[[int], None]
+) -> Model:
+    """Cluster layers by their weights alone."""
+    graphs = [list(graph.tensors) for graph in model.subgraphs]
+    for layer, count in targets.items():
+        tensor = graphs[layer.subgraph][layer.weight]
+        rows = _rows(model, layer)
+        shared = shared_rows(rows, count, seen=None, spared=_spared(rows, count), **options)
+        graphs[layer.subgraph][layer.weight] = tensor.with_array(from_matrices(shared, layer.kind, tensor.shape))
+        advance(1)
+    pairs = zip(model.subgraphs, graphs, strict=True)
+    return replace(model, subgraphs=tuple(replace(g, tensors=tuple(t)) for g, t in pairs), source=None)
 
 
 def _rows(model: Model, layer: WeightLayer) -> Array:
@@ -207,78 +236,10 @@ def _rows(model: Model, layer: WeightLayer) -> Array:
     return to_matrices(np.asarray(tensor.array(), np.float64), layer.kind, groups)
 
 
-def _shared(rows: Array, clusters: int, per_channel: bool, start: str, seen: Moments | None, seed: int) -> Array:
-    """Return rows (g, r, k) with shared values."""
-    weights = np.ones(rows.shape)
-    if seen is not None:
-        variance = np.einsum("gkk->gk", seen.covariance()[0])
-        weights = np.broadcast_to((variance + 0.01 * variance.mean())[:, None, :], rows.shape)
-    spared = (rows == 0) & (np.mean(rows == 0) > 1 / clusters)
-    result = np.zeros_like(rows)
-    codes = np.full(rows.shape, -1)
-    tables: list[Array] = []
-    flat = [np.ones(rows.shape, bool)]
-    if per_channel:
-        flat = [_one_row(rows.shape, number) for number in range(rows.shape[0] * rows.shape[1])]
-    for where in flat:
-        where = where & ~spared
-        if not where.any():
-            continue
-        table = kmeans(rows[where], clusters, start=start, weights=weights[where], seed=seed)
-        codes[where] = nearest(rows[where], table) + sum(len(other) for other in tables)
-        tables.append(table)
-    if not tables:
-        return result
-    values = np.concatenate(tables)
-    if seen is not None:
-        values = _fitted(rows, codes, values, seen)
-    result[codes >= 0] = _short(values)[codes[codes >= 0]]
-    return result
-
-
-def _short(values: Array) -> Array:
-    """Return values rounded to 8 significant bits: an error far below that of clustering, and two bytes fewer to store."""
-    fraction, exponent = np.frexp(values)
-    rounded: Array = np.ldexp(np.rint(fraction * 256) / 256, exponent)
-    return rounded
-
-
-def _one_row(shape: tuple[int, ...], number: int) -> Array:
-    where = np.zeros(shape, bool)
-    where.reshape(-1, shape[-1])[number] = True
-    return where
-
-
-def _fitted(rows: Array, codes: Array, values: Array, seen: Moments) -> Array:
-    """Return the shared values that change the outputs least: gradient steps on Σ (w − ŵ) H (w − ŵ)ᵀ, each exact."""
-    h = seen.covariance()[0]
-    inside = codes >= 0
-    places = codes[inside]
-
-    def spread(table: Array) -> Array:
-        full = np.zeros(rows.shape)
-        full[inside] = table[places]
-        return full
-
-    def gathered(full: Array) -> Array:
-        return np.bincount(places, full[inside], minlength=len(values))
-
-    residual = gathered((rows - spread(values)) @ h)
-    curvature = gathered(np.broadcast_to(np.einsum("gkk->gk", h)[:, None, :], rows.shape))
-    scale = 1 / np.maximum(curvature, 1e-30)
-    direction = scale * residual
-    power = float(residual @ (scale * residual))
-    for _ in range(_FIT_ROUNDS * 10):
-        if power <= 1e-20:
-            break
-        curved = gathered(spread(direction) @ h)
-        step = power / max(float(direction @ curved), 1e-30)
-        values = values + step * direction
-        residual = residual - step * curved
-        following = float(residual @ (scale * residual))
-        direction = scale * residual + following / power * direction
-        power = following
-    return values
+def _spared(rows: Array, clusters: int) -> Array:
+    """Return the zeros that stay zeros: those of layers that have more of them than chance would give."""
+    spared: Array = (rows == 0) & (np.mean(rows == 0) > 1 / clusters)
+    return spared
 
 
 def _counted(before: Model, written: Model, layer: WeightLayer, reason: str) -> ClusteredLayer:

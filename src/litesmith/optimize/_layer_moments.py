@@ -26,7 +26,7 @@ _TOGETHER = 2048
 class Moments:
     """Sums over positions, for each group: x (g, k), xx (g, k, k), y (g, r), yx (g, r, k), yy (g, r)."""
 
-    count: int
+    count: float
     x: Array
     xx: Array
     y: Array
@@ -49,6 +49,16 @@ class Moments:
             self.y += outputs.sum(axis=1, dtype=np.float64)
             self.yx += np.swapaxes(outputs, 1, 2) @ inputs
             self.yy += np.einsum("gnr,gnr->gr", outputs, outputs, dtype=np.float64)
+
+    def add_mean(self, inputs: Array, outputs: Array, weight: float) -> None:
+        """Add the mean of positions as if it were ``weight`` positions more."""
+        x, y = inputs.mean(axis=1, dtype=np.float64), outputs.mean(axis=1, dtype=np.float64)
+        self.count += weight
+        self.x += weight * x
+        self.xx += weight * x[:, :, None] * x[:, None, :]
+        self.y += weight * y
+        self.yx += weight * y[:, :, None] * x[:, None, :]
+        self.yy += weight * y * y
 
     def merged(self, other: Moments) -> Moments:
         """Return the moments of both."""

@@ -27,16 +27,18 @@ from litesmith.optimize._layer_moments import (
 )
 from litesmith.optimize._layer_rules import bias_position, op_bias, op_input
 from litesmith.optimize._run import Feed, GraphRunner
-from litesmith.optimize._segments import Walk
+from litesmith.optimize._segments import Walk, affordable_samples
 
 Array = np.ndarray[Any, Any]
 FITTED_KINDS = ("CONV_2D", "DEPTHWISE_CONV_2D", "FULLY_CONNECTED")
-WALK_BYTES = 1 << 30
+_WALK_BYTES = 2400 << 20
 """Of the activations that each model keeps at the cut."""
 WIDEST = 5000
 """A layer with more inputs for each output than this is not fitted: its matrix would not be worth the memory."""
 _HELD = 5
 """Every fifth sample is held out."""
+_MEAN_WEIGHT = 5
+"""Where a layer's output is averaged over its positions, their mean counts so many times as much as all of them."""
 
 
 @dataclass(eq=False)
@@ -94,6 +96,11 @@ def fittable(graph: Subgraph, index: int) -> bool:
     return 0 < width <= WIDEST and data.dtype == "float32" and not data.is_constant
 
 
+def most_samples(graph: Subgraph) -> int:
+    """Return how many samples two models can be compared on, layer by layer, without taking too much memory."""
+    return 2 * affordable_samples(graph, _WALK_BYTES)  # beyond half as many, floats are kept in 16 bits
+
+
 def layer_pairs(
     original: Model,
     changed: Model,
@@ -108,7 +115,8 @@ def layer_pairs(
 
     The changed model ends up in the ``walk`` of the last pair.
     """
-    before, after = (Walk(model, subgraph, samples) for model in (original, changed))
+    half = len(samples) > affordable_samples(original.subgraphs[subgraph], _WALK_BYTES)
+    before, after = (Walk(model, subgraph, samples, half=half) for model in (original, changed))
     wanted = sorted(set(layers))
     stops = [index - 1 for index in wanted if index > 0]
     for piece in after.pieces(stops):
@@ -141,6 +149,7 @@ def _pair(
     other = _added(before, new)
     share = positions_a_sample(rows.shape[2], samples, groups)
     parts = Gathering(Moments.empty(*rows.shape)), Gathering(Moments.empty(*rows.shape))
+    averaged = _is_averaged(after, new)
     feeds = zip(_inputs(before, piece, old), _inputs(after, piece, new), strict=True)
     for sample, (reference, values) in enumerate(feeds):
         spots = windows[1].spots(values)
@@ -149,8 +158,26 @@ def _pair(
         y = (seen if chosen_groups is None else seen[chosen_groups]) @ np.swapaxes(target, 1, 2) + bias
         if other is not None:
             y = y + _difference(before, after, other, sample, places, kept, groups)
-        parts[sample % _HELD == _HELD - 1].add(windows[1].columns(values, places), y.astype(np.float32))
+        columns, part = windows[1].columns(values, places), parts[sample % _HELD == _HELD - 1]
+        part.add(columns, y.astype(np.float32))
+        if averaged:
+            part.moments.add_mean(columns, y, _MEAN_WEIGHT * len(places))
     return LayerPair(index, new, rows, parts[0].done(), parts[1].done(), after)
+
+
+def _is_averaged(walk: Walk, op: Operator) -> bool:
+    """Say whether all that happens to a layer's output, after activations and sums, is a mean over its positions."""
+    tensor = op.outputs[0]
+    while True:
+        readers = [other for other in walk.operators if tensor in other.inputs]
+        if len(readers) != 1 or tensor in walk.graph().outputs:
+            return False
+        if readers[0].kind in ("AVERAGE_POOL_2D", "MEAN"):
+            size, mean = walk.tensors[tensor], walk.tensors[readers[0].outputs[0]]
+            return len(size.shape) == 4 and mean.elements == size.shape[0] * size.shape[3] < size.elements
+        if readers[0].kind not in ("ADD", "RELU", "RELU6"):
+            return False
+        tensor = readers[0].outputs[0]
 
 
 def _kept_rows(target: Array, outputs: Array | None, kind: str) -> tuple[Array | None, Array]:
@@ -194,10 +221,10 @@ def _difference(
     old, new = before.values(tensor), after.values(tensor)
     assert old is not None
     assert new is not None
-    reference = old[sample].reshape(-1, old[sample].shape[-1])[places]
+    reference = old[sample].reshape(-1, old[sample].shape[-1])[places].astype(np.float32)
     if tensor in kept:
         reference = reference[:, kept[tensor]]
-    found = reference - new[sample].reshape(-1, new[sample].shape[-1])[places]
+    found = reference - new[sample].reshape(-1, new[sample].shape[-1])[places].astype(np.float32)
     split: Array = found.reshape(len(places), groups, -1).transpose(1, 0, 2)
     return split
 

@@ -18,9 +18,9 @@ from litesmith.optimize._coverage import constant_bytes
 from litesmith.optimize._layer_rules import LayerRule, WeightLayer, matching_rules, parse_rules, weight_layers
 from litesmith.optimize._prune_allocate import allocate_by_weights
 from litesmith.optimize._prune_patterns import check_pattern, check_shape, from_rows, keep_mask, rows_of
-from litesmith.optimize._prune_reconstruct import measured_sparsities, reconstruct
+from litesmith.optimize._prune_reconstruct import measured_plan, reconstruct
 from litesmith.optimize._prune_speed import PruneSpeed, measured_speed
-from litesmith.optimize._prune_store import check_store, store_sparse, stored_bytes, unpack_sparse
+from litesmith.optimize._prune_store import check_store, half_of, store_sparse, stored_bytes, unpack_sparse
 from litesmith.optimize._run import Data
 from litesmith.result import Result
 
@@ -127,7 +127,8 @@ def prune(
             change least, biases included; "auto" takes it where there are data.
         budget: "global" spends the zeros where they cost least, "layer" asks the same of each layer.
         rules: ``skip:MATCH``, ``include:MATCH`` or ``NUMBER:MATCH`` for layers by kind, #index or name; the last counts.
-        store: "dense"; "sparse" leaves zeros out of the file; "sparse16" also stores the others in 16 bits.
+        store: "dense"; "sparse" leaves zeros out of the file, with single values in 16 bits and blocks in 32;
+            "sparse16" and "sparse32" have so many bits for all.
         samples: how many at most.
         seed: of the choice of positions that layers are looked at.
         sizes: measure the file raw and compressed too, which takes longer than pruning by magnitude.
@@ -149,12 +150,12 @@ def prune(
     notes: list[str] = []
     if chosen == "second-order" and targets:
         assert data is not None
-        free = measured_sparsities(source, targets, sparsity, pattern, budget, data, samples, seed)
-        pruned, errors, notes = reconstruct(source, free, pattern, data, samples, seed)
+        plan = measured_plan(source, targets, sparsity, pattern, budget, data, samples, seed)
+        pruned, errors, notes = reconstruct(source, plan, pattern, data, samples, seed)
     else:
         pruned = _by_magnitude(source, _allocated(source, targets, sparsity, pattern, budget), pattern)
     if store != "dense":
-        pruned = store_sparse(pruned, {(layer.subgraph, layer.weight) for layer in targets}, half=store == "sparse16")
+        pruned = store_sparse(pruned, {(layer.subgraph, layer.weight) for layer in targets}, half=half_of(store))
     if check:
         check_runs(model, pruned)
     coverage = _coverage(source, pruned, layers, reasons, errors, sparsity, pattern, chosen, budget, store, notes)

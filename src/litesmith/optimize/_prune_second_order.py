@@ -32,11 +32,17 @@ _WIDE = 1.5
 
 
 def prune_rows(
-    moments: Moments, rows: Array, sparsity: float, pattern: str, *, iterations: int = _ITERATIONS
+    moments: Moments,
+    rows: Array,
+    sparsity: float,
+    pattern: str,
+    *,
+    importance: Array | None = None,
+    iterations: int = _ITERATIONS,
 ) -> tuple[Array, Array]:
-    """Return the pruned rows (g, r, k) and which of them may be non-zero."""
+    """Return the pruned rows (g, r, k) and which of them may be non-zero; ``importance`` (g, r, 1) is of square errors."""
     h, target, scale, start = normalized(moments, rows, _RIDGE)
-    weight = _row_weights(moments)
+    weight = row_weights(moments) if importance is None else _scaled(importance)
     target, start = target * weight, start * weight
     masks = [_by_magnitude(start, sparsity, pattern)]
     if sparsity > 0 and iterations > 0:
@@ -48,20 +54,29 @@ def prune_rows(
     return found * mask / scale[:, None, :] / weight, mask
 
 
-def error_curve(moments: Moments, rows: Array, sparsities: tuple[float, ...], pattern: str) -> tuple[float, ...]:
-    """Return the relative error of a layer's output at some sparsities, each with its other weights moved."""
+def error_curve(
+    moments: Moments, rows: Array, sparsities: tuple[float, ...], pattern: str, importance: Array
+) -> tuple[float, ...]:
+    """Return the error of a layer's outputs, by their importance, at some sparsities, each with its other weights moved."""
     h, target, scale, start = normalized(moments, rows, _RIDGE)
-    weight = _row_weights(moments)
+    weight = _scaled(importance)
     target, start = target * weight, start * weight
+    xx = moments.covariance()[0]
     errors = []
     for sparsity in sparsities:
         mask = _by_magnitude(start, sparsity, pattern)
         found = conjugate_gradients(h, target, start * mask, mask, steps=_QUICK) if sparsity else start
-        errors.append(moments.error(found * mask / scale[:, None, :] / weight, relative=True))
+        lost = rows - found * mask / scale[:, None, :] / weight
+        errors.append(float(np.sum(importance[:, :, 0] * np.sum((lost @ xx) * lost, axis=2))))
     return tuple(np.maximum.accumulate(errors).tolist())
 
 
-def _row_weights(moments: Moments) -> Array:
+def _scaled(importance: Array) -> Array:
+    weight: Array = np.sqrt(importance / max(float(importance.max(initial=0.0)), 1e-300))
+    return np.maximum(weight, 1e-6)
+
+
+def row_weights(moments: Moments) -> Array:
     """Return by how much an error of each row counts.
 
     As a rule all count the same. Where outputs differ in size by orders of magnitude, the layers behind make up for it,

@@ -2,7 +2,9 @@
 """Zeros left out of the file: weights in TFLite's sparse encoding, made dense again by a DENSIFY when LiteRT loads them.
 
 Of the ways to write a tensor, the one with the fewest bytes is taken: blocks of 4 output channels or single values. What
-would not get smaller stays dense. "sparse16" also halves the values, behind a DEQUANTIZE that XNNPACK folds.
+would not get smaller stays dense. An index takes a byte or more, so that a single float32 with its index takes at least
+five: with 80 % zeros more than a quarter of the dense bytes. So "sparse" writes single values in 16 bits, behind a
+DEQUANTIZE that XNNPACK folds, and blocks, four of which share an index, in 32; "sparse16" and "sparse32" write all alike.
 """
 
 from __future__ import annotations
@@ -18,18 +20,27 @@ from litesmith.model._sparsity import densify
 from litesmith.optimize._layer_rules import weight_layers
 from litesmith.optimize._prune_patterns import BLOCK
 
-STORES = ("dense", "sparse", "sparse16")
+STORES = ("dense", "sparse", "sparse16", "sparse32")
+_HALF: dict[str, bool | None] = {"sparse": None, "sparse16": True, "sparse32": False}
 _INDEX_BYTES = {"Uint8Vector": 1, "Uint16Vector": 2, "Int32Vector": 4}
-_LARGEST_FLOAT16 = 65504.0
+_HALF_ERROR = 1e-6
+"""The relative square error from which 16 bits are too few: weights far below 1e-4 or above 65504."""
+_BLOCK_FILL = 0.9
+"""The share of non-zeros in the blocks that have one from which weights count as pruned in blocks."""
 
 
-def store_sparse(model: Model, weights: Iterable[tuple[int, int]] | None = None, *, half: bool = False) -> Model:
+def half_of(store: str) -> bool | None:
+    """Return whether a store has 16 bits for a value; None where single values have and blocks do not."""
+    return _HALF[store]
+
+
+def store_sparse(model: Model, weights: Iterable[tuple[int, int]] | None = None, *, half: bool | None = None) -> Model:
     """Return the model with weights that have many zeros stored sparse; stock LiteRT loads it.
 
     Args:
         model: with dense weights, float32 or int8.
         weights: (subgraph, tensor) of those to look at; by default the weights of all layers.
-        half: store the values of float weights in 16 bits.
+        half: store the values of float weights in 16 bits; by default single values, but not blocks.
     """
     wanted = {(layer.subgraph, layer.weight) for layer in weight_layers(model)} if weights is None else set(weights)
     graphs = [
@@ -60,17 +71,40 @@ def check_store(store: str) -> None:
         raise UsageError(f"weights cannot be stored {store!r}; choose one of {', '.join(STORES)}")
 
 
-def _smallest(tensor: Tensor, *, half: bool) -> Tensor:
-    values = tensor.array()
-    if half and tensor.dtype == "float32" and np.abs(values).max(initial=0.0) <= _LARGEST_FLOAT16:
-        tensor = replace(tensor, dtype="float16").with_array(values.astype(np.float16))
+def _smallest(tensor: Tensor, *, half: bool | None) -> Tensor:
     blocks: list[tuple[int, int] | None] = [None]
     if len(tensor.shape) >= 2 and tensor.shape[0] % BLOCK == 0:
         blocks.append((BLOCK, 1))
-    return min([sparsify(tensor, block) for block in blocks], key=stored_bytes)
+    if half is None:
+        half = len(blocks) == 1 or not _has_blocks(tensor)
+    halved = _halved(tensor) if half and tensor.dtype == "float32" else tensor
+    packed = min([sparsify(halved, block) for block in blocks], key=stored_bytes)
+    # Fewer bits alone are no reason to store a tensor sparse.
+    return packed if _is_smaller(packed) or halved is tensor else _smallest(tensor, half=False)
 
 
-def _stored(graph: Subgraph, weights: list[int], half: bool) -> Subgraph:
+def _is_smaller(packed: Tensor) -> bool:
+    """Say whether a tensor takes fewer bytes than dense in the same type."""
+    return stored_bytes(packed) < packed.elements * BITS[packed.dtype] // 8
+
+
+def _has_blocks(tensor: Tensor) -> bool:
+    kept = (tensor.array() != 0).reshape(tensor.shape[0] // BLOCK, BLOCK, -1)
+    return bool(np.count_nonzero(kept) >= _BLOCK_FILL * BLOCK * np.count_nonzero(kept.any(axis=1)))
+
+
+def _halved(tensor: Tensor) -> Tensor:
+    """Return the tensor in 16 bits, or as it is where they are too few."""
+    values = tensor.array()
+    with np.errstate(over="ignore"):
+        short = values.astype(np.float16)
+    error = np.sum((short.astype(np.float64) - values) ** 2)
+    if not error <= _HALF_ERROR * np.sum(values.astype(np.float64) ** 2):
+        return tensor
+    return replace(tensor, dtype="float16").with_array(short)
+
+
+def _stored(graph: Subgraph, weights: list[int], half: bool | None) -> Subgraph:
     tensors, front = list(graph.tensors), []
     renamed: dict[int, int] = {}
     # XNNPACK of LiteRT 2.3.0 fails to prepare an int8 FULLY_CONNECTED whose weights come from a DENSIFY.
@@ -82,7 +116,7 @@ def _stored(graph: Subgraph, weights: list[int], half: bool) -> Subgraph:
         if tensor.dtype == "int8" and index in dense_only:
             continue
         packed = _smallest(tensor, half=half)
-        if stored_bytes(packed) >= tensor.elements * BITS[tensor.dtype] // 8:
+        if not _is_smaller(packed):
             continue
         tensors[index] = packed
         dense = replace(tensor, name=f"{tensor.name}/dense", dtype=packed.dtype, buffer=None, sparsity=None)
@@ -102,15 +136,31 @@ def _conversion(kind: str, source: int, target: int) -> Operator:
 
 
 def _unpacked(graph: Subgraph) -> Subgraph:
-    alias = {op.outputs[0]: op.inputs[0] for op in graph.operators if op.kind == "DENSIFY"}
-    alias = {new: old for new, old in alias.items() if new not in graph.outputs}
+    alias: dict[int, int] = {}
+    for op in graph.operators:
+        if op.kind == "DENSIFY" and op.outputs[0] not in graph.outputs:
+            alias[op.outputs[0]] = op.inputs[0]
+        elif op.kind == "DEQUANTIZE" and _widens(graph, op, alias):
+            alias[op.outputs[0]] = alias[op.inputs[0]]
     operators = [
         replace(op, inputs=tuple(alias.get(t, t) for t in op.inputs))
         for op in graph.operators
-        if not (op.kind == "DENSIFY" and op.outputs[0] in alias)
+        if not (op.kind in ("DENSIFY", "DEQUANTIZE") and op.outputs[0] in alias)
     ]
+    widened = {alias[op.outputs[0]] for op in graph.operators if op.kind == "DEQUANTIZE" and op.outputs[0] in alias}
     tensors = list(graph.tensors)
     for index, tensor in enumerate(tensors):
         if tensor.sparsity is not None and index in alias.values():
-            tensors[index] = densify(tensor)
+            dense = densify(tensor)
+            if index in widened:
+                dense = replace(dense, dtype="float32").with_array(dense.array().astype(np.float32))
+            tensors[index] = dense
     return replace(graph, tensors=tuple(tensors), operators=tuple(operators))
+
+
+def _widens(graph: Subgraph, op: Operator, alias: dict[int, int]) -> bool:
+    """Say whether a DEQUANTIZE is all that reads an unpacked constant of 16 bits."""
+    source = op.inputs[0]
+    if source not in alias or graph.tensors[source].dtype != "float16" or op.outputs[0] in graph.outputs:
+        return False
+    return sum(source in other.inputs for other in graph.operators) == 1

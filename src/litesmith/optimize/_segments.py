@@ -20,6 +20,7 @@ from litesmith.optimize._rules import CONTROL_FLOW
 from litesmith.optimize._run import Data, Feed, GraphRunner, feeds, repeatable
 
 Array = np.ndarray[Any, Any]
+_LARGEST_HALF = 65504.0
 _NOT_STORABLE = frozenset({"resource", "string", "variant"})
 
 
@@ -28,15 +29,17 @@ class Walk:
 
     Attributes:
         tensors, operators: of the subgraph; constants and operators ahead may be replaced at any time.
+
+    With ``half``, floats are kept in 16 bits: twice as many samples in the same memory.
     """
 
-    def __init__(self, model: Model, subgraph: int, samples: Sequence[Feed]) -> None:
+    def __init__(self, model: Model, subgraph: int, samples: Sequence[Feed], *, half: bool = False) -> None:
         graph = model.subgraphs[subgraph]
         self._model, self._subgraph, self._graph = model, subgraph, graph
         self.tensors: list[Tensor] = list(graph.tensors)
         self.operators: list[Operator] = list(graph.operators)
         self._kept: dict[int, list[Array]] = {t: [feed[t] for feed in samples] for t in graph.inputs}
-        self._samples = len(samples)
+        self._samples, self._half = len(samples), half
         self._folded = constant_operators(graph)
         self._prepared = {t for i in self._folded for t in graph.operators[i].outputs}
 
@@ -60,16 +63,21 @@ class Walk:
         entering = [t for t in self._kept if t in place]
         stored: dict[int, list[Array]] = {t: [] for t in leaving}
         for sample in range(self._samples):
-            runner.run({place[t]: self._kept[t][sample] for t in entering})
+            runner.run({place[t]: _widened(self._kept[t][sample]) for t in entering})
             for tensor in leaving:
-                stored[tensor].append(runner.view(place[tensor]).copy())
-            yield [runner.view(place[t]) if t in place else self._kept[t][sample] for t in watch]
+                stored[tensor].append(self._packed(runner.view(place[tensor])))
+            yield [runner.view(place[t]) if t in place else _widened(self._kept[t][sample]) for t in watch]
         if keep:
             self._kept = {t: arrays for t, arrays in self._kept.items() if t in ahead} | stored
 
     def values(self, tensor: int) -> list[Array] | None:
-        """Return a tensor that is kept at the cut, one array a sample."""
+        """Return a tensor that is kept at the cut, one array a sample, of 16 bits where they are kept so."""
         return self._kept.get(tensor)
+
+    def _packed(self, values: Array) -> Array:
+        if self._half and values.dtype == np.float32 and np.abs(values).max(initial=0.0) < _LARGEST_HALF:
+            return np.asarray(values, np.float16)
+        return np.array(values)
 
     def graph(self) -> Subgraph:
         """Return the subgraph with everything that was replaced."""
@@ -116,6 +124,10 @@ class Walk:
             return Model((graph,)), place
         others = self._model.subgraphs
         return Model((*others[: self._subgraph], graph, *others[self._subgraph + 1 :])), place
+
+
+def _widened(values: Array) -> Array:
+    return values.astype(np.float32) if values.dtype == np.float16 else values
 
 
 def spread_samples(model: Model, data: Data, count: int, *, signature: int = 0) -> list[Feed]:
