@@ -84,4 +84,6 @@ def test_the_demo_tells_the_story_and_leaves_a_page(litesmith: Command, tmp_path
     assert careful.drop is not None
     assert careless.drop is not None
     assert careful.drop < careless.drop
-    assert "times smaller" in (folder / "index.html").read_text()
+    # Which file is the fastest is the machine's to say: where none beats float, the page says to ship that.
+    name = "the float model" if winner.number == 0 else winner.name
+    assert f"Ship {name}" in (folder / "index.html").read_text()
