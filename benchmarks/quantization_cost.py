@@ -67,17 +67,11 @@ def mobilenet(rounds: int) -> dict[str, float]:
     whole = ratio(lambda: made.append(quantize(model, data=data).model), plain, max(1, rounds // 3))
     quantized = made[-1]
     dynamic = quantize(model, scheme="dynamic").model
-    few, some = fed[:64], Dataset.from_arrays(arrays[:64])
-
-    def plain_few() -> None:
-        for feed in few:
-            runner.run(feed)
-
     latencies = bench(model, dynamic, seconds=2.0 * rounds, memory=False).latencies
     return {
         "dynamic": latencies[1].summary.median / latencies[0].summary.median,
         "calibrate": ratio(lambda: calibrate(model, data), plain, rounds),
-        "diagnose": ratio(lambda: diagnose(model, quantized, some), plain_few, rounds),
+        "diagnose": ratio(lambda: diagnose(model, quantized, data, samples=SAMPLES), plain, rounds),
         "quantize": whole,
     }
 
