@@ -133,26 +133,17 @@ def test_sparse_tensors_of_16_bits_are_read_through_their_conversion(stock: Any,
     assert {"CONV_2D", "DENSIFY", "DEQUANTIZE"} <= set(got.taken())
 
 
-def test_a_conversion_that_others_read_is_still_done(stock: Any, delegated: Any) -> None:
-    model = store_sparse(network(0.8, 1), half=True)
-    weights = next(op.outputs[0] for op in model.main.operators if op.kind == "DEQUANTIZE")
-    shown = replace(model.main, outputs=(*model.main.outputs, weights))
-    model = replace(model, subgraphs=(shown,), signatures=())
-    want, got = stock(model.to_bytes()).outputs(), delegated(model.to_bytes())
-    np.testing.assert_allclose(got.outputs()[0], want[0], rtol=1e-4, atol=1e-6)
-    np.testing.assert_array_equal(got.outputs()[1], want[1])
-
-
-def test_a_densify_that_others_read_is_still_unpacked(stock: Any, delegated: Any) -> None:
+@pytest.mark.parametrize(("half", "kind"), [(False, "DENSIFY"), (True, "DENSIFY"), (True, "DEQUANTIZE")])
+def test_what_others_read_is_still_unpacked(half: bool, kind: str, stock: Any, delegated: Any) -> None:
     """The dense values are also an output of the model: both readers must get what they need."""
-    model = with_sparse_tensors(network(0.95, 4), None)
-    weights = next(op.outputs[0] for op in model.main.operators if op.kind == "DENSIFY")
+    model = store_sparse(network(0.8, 1), half=half)
+    weights = next(op.outputs[0] for op in model.main.operators if op.kind == kind)
     shown = replace(model.main, outputs=(*model.main.outputs, weights))
     model = replace(model, subgraphs=(shown,), signatures=())
     want, got = stock(model.to_bytes()).outputs(), delegated(model.to_bytes())
     np.testing.assert_allclose(got.outputs()[0], want[0], rtol=1e-4, atol=1e-6)
     np.testing.assert_array_equal(got.outputs()[1], want[1])
-    assert "DENSIFY" in got.taken()
+    assert kind in got.taken()
 
 
 def test_every_tensor_of_a_chain_can_be_preserved(stock: Any, delegated: Any) -> None:

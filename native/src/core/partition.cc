@@ -44,7 +44,7 @@ Partition::Partition(Delegate* delegate, TfLiteContext* context, const TfLiteDel
       return;
     }
     const NodeView view(context, index, node, registration, &delegate->densified());
-    const bool densify = view.code() == kDensify || delegate->densified().count(view.output_id(0)) > 0;
+    const bool densify = delegate->densified().count(view.output_id(0)) > 0;
     const auto leaves = [&](int id) { return std::find(output_ids_.begin(), output_ids_.end(), id) != output_ids_.end(); };
     if (densify && !leaves(view.output_id(0))) continue;  // its consumers read the sparse constant themselves
     std::string why;

@@ -14,9 +14,10 @@ constexpr double kBlockFill = 0.9;  // share of non-zeros in the touched 4x1 blo
 
 // Walks the levels of a sparse tensor in traversal order. Level l enumerates dimension order[l]; dimensions from
 // `rank` on are the insides of blocks of dimension block_map[order[l] - rank].
+template <class T>
 class SparseDecoder {
  public:
-  SparseDecoder(const TfLiteTensor& tensor, const std::vector<float>& stored, std::vector<float>* out)
+  SparseDecoder(const TfLiteTensor& tensor, const std::vector<T>& stored, std::vector<T>* out)
       : sparsity_(*tensor.sparsity), shape_(ShapeOf(tensor)), stored_(stored), out_(out) {}
 
   bool Decode() {
@@ -40,7 +41,7 @@ class SparseDecoder {
         block_[target] = meta.dense_size;
       }
     }
-    out_->assign(NumElements(shape_), 0.0f);
+    out_->assign(NumElements(shape_), T{0});
     at_.assign(levels_, 0);
     return Level(0, 0);
   }
@@ -84,8 +85,8 @@ class SparseDecoder {
 
   const TfLiteSparsity& sparsity_;
   const Shape shape_;
-  const std::vector<float>& stored_;
-  std::vector<float>* out_;
+  const std::vector<T>& stored_;
+  std::vector<T>* out_;
   int levels_ = 0;
   std::vector<int> block_, at_;
 };
@@ -100,36 +101,40 @@ float FromHalf(uint16_t half) {
   return sign * (exponent ? std::ldexp(1024.0f + fraction, exponent - 25) : std::ldexp(static_cast<float>(fraction), -24));
 }
 
-// What a constant stores, be it all of its values or those that are not left out.
-std::vector<float> Stored(const TfLiteTensor& tensor) {
-  if (tensor.type == kTfLiteFloat32) {
-    std::vector<float> values(tensor.bytes / sizeof(float));
-    std::memcpy(values.data(), tensor.data, values.size() * sizeof(float));
-    return values;
-  }
-  std::vector<uint16_t> halves(tensor.bytes / sizeof(uint16_t));
-  std::memcpy(halves.data(), tensor.data, halves.size() * sizeof(uint16_t));
-  std::vector<float> values(halves.size());
-  std::transform(halves.begin(), halves.end(), values.begin(), FromHalf);
-  return values;
-}
-
-}  // namespace
-
-bool ReadFloatConstant(const TfLiteTensor& tensor, std::vector<float>* values, std::string* why) {
-  if (!IsConstant(tensor) || (tensor.type != kTfLiteFloat32 && tensor.type != kTfLiteFloat16)) {
-    *why = "weights that are not constant floats";
-    return false;
-  }
-  std::vector<float> stored = Stored(tensor);
+// The values of a constant, be they all stored or zeros left out.
+template <class T>
+bool Read(const TfLiteTensor& tensor, std::vector<T>* values, std::string* why) {
+  std::vector<T> stored(tensor.bytes / sizeof(T));
+  std::memcpy(stored.data(), tensor.data, stored.size() * sizeof(T));
   if (tensor.sparsity == nullptr) {
     values->swap(stored);
     if (static_cast<int64_t>(values->size()) == NumElements(ShapeOf(tensor))) return true;
     *why = "weights of another size than their shape";
     return false;
   }
-  if (SparseDecoder(tensor, stored, values).Decode()) return true;
+  if (SparseDecoder<T>(tensor, stored, values).Decode()) return true;
   *why = "a sparse encoding that cannot be read";
+  return false;
+}
+
+}  // namespace
+
+bool ReadHalfConstant(const TfLiteTensor& tensor, std::vector<uint16_t>* values, std::string* why) {
+  if (IsConstant(tensor) && tensor.type == kTfLiteFloat16) return Read(tensor, values, why);
+  *why = "weights that are not constant 16-bit floats";
+  return false;
+}
+
+bool ReadFloatConstant(const TfLiteTensor& tensor, std::vector<float>* values, std::string* why) {
+  if (tensor.type == kTfLiteFloat16) {
+    std::vector<uint16_t> halves;
+    if (!ReadHalfConstant(tensor, &halves, why)) return false;
+    values->resize(halves.size());
+    std::transform(halves.begin(), halves.end(), values->begin(), FromHalf);
+    return true;
+  }
+  if (IsConstant(tensor) && tensor.type == kTfLiteFloat32) return Read(tensor, values, why);
+  *why = "weights that are not constant floats";
   return false;
 }
 

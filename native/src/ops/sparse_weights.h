@@ -12,7 +12,8 @@
 namespace litesmith {
 
 // The dense float values of a constant, decoded from any traversal order and block map. False with the reason.
-bool ReadFloatConstant(const TfLiteTensor& tensor, std::vector<float>* values, std::string* why);
+bool ReadFloatConstant(const TfLiteTensor& tensor, std::vector<float>* values, std::string* why);  // 16 bits widened
+bool ReadHalfConstant(const TfLiteTensor& tensor, std::vector<uint16_t>* values, std::string* why);
 
 class SparseRows {
  public:
