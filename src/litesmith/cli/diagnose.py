@@ -105,6 +105,8 @@ def _show_repairs(result: LayerReport) -> None:
         if repair.gain_db >= _WORTH_DB
     ]
     out.table(["add to `litesmith quantize`", "which is", "predicted", "size"], rows, left=2)
+    if any(":#" in option for option, *_ in rows):
+        out.line("Rules count the operators of the float model, layers those of the quantized one.")
     measured = [layer for layer in result.worst if layer.float_gain_db is not None]
     if measured:
         out.heading("Measured: the layer in float, all others as they are")
