@@ -12,12 +12,16 @@ import threading
 import time
 from collections.abc import Iterator
 from pathlib import Path
+from typing import Any
 
 import pytest
 from tests.tune.conftest import quick_tune
 
+from litesmith import samples
 from litesmith.errors import DeviceError
 from litesmith.tune import Tuned
+from litesmith.tune._question import content_hash
+from litesmith.tune._tune import ask
 
 pytest.importorskip("distributed", reason="the extra cluster is not installed")
 
@@ -87,6 +91,20 @@ def test_a_cluster_finds_the_same_also_when_a_worker_dies(cluster: Cluster, fini
     assert finished.winner is not None
     assert result.winner.recipe == finished.winner.recipe
     assert all(t.timing is not None for t in result.trials)
+
+
+def test_a_cluster_trains_the_same_file(cluster: Cluster, tmp_path: Path) -> None:
+    pytest.importorskip("torch", reason="the extra train is not installed")
+    cluster.worker("--nthreads", "2")
+    recipes = ("train(int8, epochs=1)", "train(int8, epochs=1, seed=1)")
+    options: dict[str, Any] = {"only": recipes, "train": samples.dataset("train").take(60), "max_drop": "20%"}
+    result = quick_tune(tmp_path / "run", cluster=cluster.address, **options)
+    question, _ = ask(samples.path(), samples.dataset("test"), train=options["train"])
+    one, two = result.trials[1:]
+
+    assert result.workers == 2
+    assert (one.status, one.file) == ("done", content_hash(question.made(recipes[0])))
+    assert (two.status, two.file != one.file) == ("done", True)
 
 
 def test_an_address_without_a_scheduler_is_told(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:

@@ -32,7 +32,7 @@ def command(
     max_drop: Annotated[str, typer.Option(help="What may be lost: 1% is a point of a score in percent.")] = "1%",
     max_latency: Annotated[str | None, typer.Option(help="Of one inference, e.g. 5ms.")] = None,
     max_size: Annotated[str | None, typer.Option(help="Of the file, e.g. 4MB.")] = None,
-    minimize: Annotated[str, typer.Option(help="latency, size or drop: decides among those in bounds.")] = "latency",
+    minimize: Annotated[str, typer.Option(help="latency, size, download or drop: decides within bounds.")] = "latency",
     time: Annotated[str | None, typer.Option(help="How long the search may take, e.g. 15m.")] = None,
     limit: Annotated[int | None, typer.Option(help="How many samples at most to score candidates on.")] = None,
     model_output: Annotated[str | None, typer.Option(help="The output that is scored, of several.")] = None,
@@ -46,6 +46,12 @@ def command(
     cluster: Annotated[str | None, typer.Option(help="A Dask scheduler, tcp://HOST:PORT, instead.")] = None,
     device: OneDeviceOption = None,
     devices: DevicesOption = None,
+    train: Annotated[
+        str | None, typer.Option(help="Samples to train on, as --data: allows candidates that are trained.")
+    ] = None,
+    train_epochs: Annotated[
+        int | None, typer.Option(help="How often each training sees them; 5, or 16 with zeros or fewer channels.")
+    ] = None,
     seed: Annotated[int, typer.Option(help="Seed of the splits and of all that is drawn.")] = 0,
     output: Annotated[Path, typer.Option("--output", "-o", help="The folder for the files.")] = Path("litesmith-tune"),
     only_plan: Annotated[bool, typer.Option("--plan", help="Say what would be tried and what it costs; stop.")] = False,
@@ -61,7 +67,8 @@ def command(
     Example: `litesmith tune model.tflite --data test.npz --max-drop 1% --max-latency 5ms --max-size 4MB --time 15m`
     """
     if lock is not None:
-        written = reproduce(lock, None if output == Path("litesmith-tune") else output, model=model, data=data)
+        target = None if output == Path("litesmith-tune") else output
+        written = reproduce(lock, target, model=model, data=data, calibrate=calibrate, train=train)
         out.line(f"{written} is the winner of {lock}, byte for byte")
         return
     if model is None or data is None:
@@ -89,6 +96,8 @@ def command(
         "device": device,
         "devices_file": devices,
         "seed": seed,
+        "train": train,
+        "train_epochs": train_epochs,
     }
     if only_plan:
         planned = plan(model, data, **options)
@@ -127,11 +136,21 @@ def show_plan(planned: Plan) -> None:
         ]
     )
     rows = [
-        (s.name, s.trials or "", _duration(s.seconds), "if needed" if s.if_needed else "", ", ".join(s.candidates[:9]))
+        (
+            s.name,
+            s.trials or "",
+            _duration(s.seconds),
+            "if needed" if s.if_needed else "",
+            "see below" if s.name == "training" else ", ".join(s.candidates[:9]),
+        )
         for s in planned.stages
     ]
     out.heading("Stages")
     out.table(["stage", "trials", "time", "", "candidates"], rows, left=1)
+    for stage in (s for s in planned.stages if s.name == "training"):
+        out.heading("Trainings, from cheap to dear")
+        for candidate in stage.candidates:
+            out.line(f"· {candidate}")
     for name, reason in planned.left_out:
         out.line(f"! left out: {name}: {reason}")
 
@@ -144,7 +163,7 @@ def show(result: Tuned) -> None:
     if winner is not None and winner not in shown:
         shown.append(winner)
     out.table(
-        ["", "recipe", result.metric, "drop", "ms", "size", "held out", "drop"],
+        ["", "recipe", result.metric, "drop", "ms", _weight(result), "held out", "drop"],
         [(_mark(trial, result), *_row(trial, result)) for trial in shown],
         left=2,
     )
@@ -165,6 +184,13 @@ def show(result: Tuned) -> None:
         out.line(f"· {name} is fastest on {on.name}: {on.latency_ms:.3f} ms")
     for note in result.notes:
         out.line(f"! {note}")
+    for name, reason in result.left_out:
+        out.line(f"· left out: {name}: {reason}")
+
+
+def _weight(result: Tuned) -> str:
+    """Return which size is shown."""
+    return "download" if result.budget.minimize == "download" else "size"
 
 
 def _mark(trial: Trial, result: Tuned) -> str:
@@ -181,7 +207,7 @@ def _row(trial: Trial, result: Tuned) -> tuple[str, ...]:
         "" if trial.score is None else f"{scale * trial.score.value:.2f}{unit}",
         "" if trial.drop is None else f"{scale * trial.drop:+.2f}",
         latency,
-        out.bytes_text(trial.size_bytes),
+        out.bytes_text(trial.download_bytes if _weight(result) == "download" else trial.size_bytes),
         "" if held is None else f"{scale * held.value:.2f}{unit}",
         ""
         if held is None or held.drop is None

@@ -13,11 +13,12 @@ The same in TOML:
     recover = ["equalize", "bias"]
     rules = ["float:SOFTMAX"]
 
-Other passes add their steps with ``register_step``.
+Other passes add their steps with ``register_step``; steps of folders that come later are looked for in those.
 """
 
 from __future__ import annotations
 
+import importlib
 import itertools
 import re
 import sys
@@ -58,7 +59,7 @@ class Option:
 class StepKind:
     """A kind of step: its options, which of them an unnamed number sets, what it does, and when it may come.
 
-    A step with a ``stage`` may not follow one of a later stage.
+    A step with a ``stage`` may not follow one of a later stage. One that ``trains`` is given the samples to train on.
     """
 
     options: Mapping[str, Option]
@@ -66,11 +67,14 @@ class StepKind:
     number: str = ""
     takes_rules: bool = False
     stage: int | None = None
+    trains: bool = False
 
 
 QUANTIZING = 40
 """The stage of quantization: what changes shapes, zeros or shared values comes before, how they are stored after."""
 _KINDS: dict[str, StepKind] = {}
+_ELSEWHERE = {"train": "litesmith.tune"}
+"""Steps that are made of more than this folder has: the module that registers them, imported when they are named."""
 
 
 def register_step(name: str, kind: StepKind) -> None:
@@ -106,8 +110,10 @@ class Step:
 
 
 def _kind(name: str) -> StepKind:
+    if name not in _KINDS and name in _ELSEWHERE:
+        importlib.import_module(_ELSEWHERE[name])
     if name not in _KINDS:
-        raise RecipeError(f"there is no step {name!r}; there are {', '.join(sorted(_KINDS))}")
+        raise RecipeError(f"there is no step {name!r}; there are {', '.join(sorted({*_KINDS, *_ELSEWHERE}))}")
     return _KINDS[name]
 
 
@@ -200,11 +206,23 @@ class Recipe:
             path.write_text(text, encoding="utf-8")
         return text
 
-    def apply(self, model: Model, data: Any = None) -> Model:
-        """Return the model after all steps; ``data`` are the samples for those that need some."""
+    @property
+    def trains(self) -> bool:
+        """Whether a step trains, so that samples to train on are needed."""
+        return any(_kind(step.name).trains for step in self.steps)
+
+    def apply(self, model: Model, data: Any = None, *, train: Any = None) -> Model:
+        """Return the model after all steps.
+
+        Args:
+            model: to start with.
+            data: samples for the steps that need some, such as for calibration.
+            train: samples for the steps that train; ``data`` by default.
+        """
         self._check_order()
         for step in self.steps:
-            model = _kind(step.name).apply(model, step, data)
+            kind = _kind(step.name)
+            model = kind.apply(model, step, train if kind.trains and train is not None else data)
         return model
 
     def _check_order(self) -> None:

@@ -9,7 +9,7 @@ from dataclasses import dataclass
 
 from litesmith.errors import UsageError
 
-GOALS = ("latency", "size", "drop")
+GOALS = ("latency", "size", "download", "drop")
 _QUANTITY = re.compile(r"\s*(\d+(?:\.\d+)?|\.\d+)\s*([a-zA-Zµ%]*)\s*")
 _TIME_S = {"us": 1e-6, "µs": 1e-6, "ms": 1e-3, "s": 1.0, "": 1.0, "m": 60.0, "min": 60.0, "h": 3600.0}
 _SIZE_BYTES = {"": 1.0, "b": 1.0, "kb": 1e3, "mb": 1e6, "gb": 1e9, "kib": 1024.0, "mib": 1024.0**2, "gib": 1024.0**3}
@@ -25,7 +25,8 @@ class Budget:
         drop_is_relative: for scores that are no shares, such as an error.
         max_latency_ms: of one inference.
         max_size_bytes: of the file.
-        minimize: "latency", "size" or "drop": what decides among the candidates that are within the bounds.
+        minimize: "latency", "size", "download" (the file through gzip) or "drop": what decides among the candidates that
+            are within the bounds.
         time_s: how long the search may take.
     """
 

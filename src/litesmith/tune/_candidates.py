@@ -31,15 +31,22 @@ PROMOTED = (0.03, 0.06, 0.12, 0.25, 0.5)
 HALVINGS = 3
 
 
-def known(recipes: Sequence[str]) -> tuple[list[str], list[tuple[str, str]]]:
-    """Return the recipes whose steps are all there, and those left out with the reason."""
+def known(recipes: Sequence[str], *, trains: bool = False) -> tuple[list[str], list[tuple[str, str]]]:
+    """Return the recipes whose steps are all there, and those left out with the reason; ``trains`` where there is data."""
     usable: list[str] = []
     left_out = []
     for text in recipes:
         try:
-            usable.append(str(Recipe.parse(text)))
+            recipe = Recipe.parse(text)
         except RecipeError as error:
             left_out.append((text, str(error)))
+            continue
+        if recipe.trains and not trains:
+            left_out.append(
+                (text, "it trains, and there are no samples to train on; give them with train=… or --train")
+            )
+        else:
+            usable.append(str(recipe))
     return usable, left_out
 
 

@@ -14,7 +14,7 @@ from typing import Any
 
 from litesmith.errors import DeviceError, MissingExtraError
 from litesmith.tune._jobs import Accelerate, Explain, Failure, Job, Measure, work
-from litesmith.tune._question import Question
+from litesmith.tune._question import Question, content_hash
 
 RESOURCE = "latency"
 """The resource tag of the worker that owns the device: `dask worker … --resources "latency=1"`."""
@@ -39,7 +39,8 @@ class ClusterWorkers:
             distributed: Any = importlib.import_module("distributed")
         except ImportError as error:
             raise MissingExtraError("distributed", "cluster", "searching on a cluster") from error
-        name, payload = f"litesmith-{question.digest()[:16]}", pickle.dumps(question)
+        payload = pickle.dumps(question)
+        name = f"litesmith-{content_hash(payload)[:16]}"
 
         class Ask(distributed.WorkerPlugin):  # type: ignore[misc]
             """Gives each worker the question."""

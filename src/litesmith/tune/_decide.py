@@ -58,6 +58,8 @@ def ranking(trials: Sequence[Trial], budget: Budget) -> list[Trial]:
     """Return trials, the one to ship first; of those that are alike in latency the smaller comes first."""
     if budget.minimize == "size":
         return sorted(trials, key=lambda t: (t.size_bytes, t.latency_ms or 0.0, t.number))
+    if budget.minimize == "download":
+        return sorted(trials, key=lambda t: (t.download_bytes, t.latency_ms or 0.0, t.number))
     if budget.minimize == "drop":
         return sorted(trials, key=lambda t: (t.drop or 0.0, t.latency_ms or 0.0, t.number))
     left = sorted(trials, key=lambda t: (t.latency_ms or float("inf"), t.size_bytes, t.number))

@@ -20,7 +20,6 @@ from litesmith import devices, measure
 from litesmith.accuracy import Layer, diagnose
 from litesmith.errors import LitesmithError
 from litesmith.model import Model
-from litesmith.optimize import Recipe
 from litesmith.tune._question import Question
 
 Array = np.ndarray[Any, Any]
@@ -32,17 +31,15 @@ PROFILED_RUNS = 50
 
 @dataclass(frozen=True)
 class Build:
-    """Make a file; the answer is a Built."""
+    """Make a file; the answer is a Built. A training that was killed goes on from its checkpoint, where that has a path."""
 
     recipe: str
+    checkpoint: str = ""
 
     def answer(self, question: Question) -> Built:
         """Do it."""
         started = time.perf_counter()
-        content = question.model
-        if self.recipe:
-            made = Recipe.parse(self.recipe).apply(Model.from_bytes(question.model), question.calibrate)
-            content = made.to_bytes()
+        content = question.made(self.recipe, Path(self.checkpoint) if self.checkpoint else None)
         seconds = time.perf_counter() - started
         return Built(content, seconds, _probe_ms(content))
 

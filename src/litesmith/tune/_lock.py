@@ -11,7 +11,6 @@ from typing import TYPE_CHECKING, Any
 from litesmith.data import Dataset
 from litesmith.errors import DataError, OptimizeError, UsageError
 from litesmith.measure import MachineFacts, machine_facts
-from litesmith.model import Model
 from litesmith.optimize import Recipe
 from litesmith.result import Result
 from litesmith.tune._budget import Budget
@@ -35,6 +34,7 @@ class Origin:
     calibrate: str | None
     preprocess: str
     limit: int | None
+    train: str | None = None
 
 
 @dataclass(frozen=True)
@@ -47,6 +47,7 @@ class Lock(Result, kind="lock", schema=1):
         winner_hash: SHA-256 of the winner.
         origin: where model and samples are.
         calibrate_hash, search_hash, held_out_hash: fingerprints of the splits.
+        train_hash: fingerprint of the samples that the winner was trained on; empty where it was not.
         metric: its name.
         model_output: the output that was scored, where the model has several.
         label_offset: added to class numbers.
@@ -76,6 +77,7 @@ class Lock(Result, kind="lock", schema=1):
     machine: MachineFacts
     device: str = ""
     measured_on: MachineFacts | None = None
+    train_hash: str = ""
 
     @property
     def meter(self) -> MachineFacts:
@@ -97,8 +99,14 @@ def make_lock(
         return os.path.relpath(place, folder.resolve()) if place is not None and Path(place).is_absolute() else place
 
     moved = Origin(
-        relative(origin.model) or "", relative(origin.data), relative(origin.calibrate), origin.preprocess, origin.limit
+        relative(origin.model) or "",
+        relative(origin.data),
+        relative(origin.calibrate),
+        origin.preprocess,
+        origin.limit,
+        relative(origin.train),
     )
+    trained_on = question.train if Recipe.parse(winner.recipe).trains else None
     return Lock(
         recipe=winner.recipe,
         model_hash=content_hash(question.model),
@@ -117,6 +125,7 @@ def make_lock(
         machine=machine,
         device=result.device,
         measured_on=result.machine if result.device else None,
+        train_hash="" if trained_on is None else trained_on.fingerprint(),
     )
 
 
@@ -129,9 +138,19 @@ def read_lock(path: str | Path) -> Lock:
 
 
 def ask_again(
-    lock: Lock, folder: Path, *, model: str | Path | None = None, data: Any = None, calibrate: Any = None
+    lock: Lock,
+    folder: Path,
+    *,
+    model: str | Path | None = None,
+    data: Any = None,
+    calibrate: Any = None,
+    train: Any = None,
+    to_train: bool = False,
 ) -> Question:
-    """Return the question that a lock answers, from the places it names or those given; refuses other content."""
+    """Return the question that a lock answers, from the places it names or those given; refuses other content.
+
+    The samples to train on are opened only ``to_train``.
+    """
     from litesmith.tune._tune import ask
 
     found_model = _found(lock.origin.model, folder, model, "the float model", "model")
@@ -140,6 +159,7 @@ def ask_again(
     found_calibrate = (
         _found(lock.origin.calibrate, folder, calibrate, "the calibration samples", "calibrate") if wants_own else None
     )
+    found_train = _found(lock.origin.train, folder, train, "the samples to train on", "train") if to_train else None
     question, _ = ask(
         found_model,
         found_data,
@@ -150,14 +170,16 @@ def ask_again(
         model_output=lock.model_output,
         label_offset=lock.label_offset,
         seed=lock.seed,
+        train=found_train,
     )
     if content_hash(question.model) != lock.model_hash:
         raise OptimizeError(f"{found_model} is not the float model of the lock: its SHA-256 differs")
-    for name in ("calibrate", "held_out"):
-        if getattr(question, name).fingerprint() != getattr(lock, f"{name}_hash"):
+    for name, what in (("calibrate", "calibrate"), ("held_out", "held-out"), ("train", "training")):
+        samples = getattr(question, name)
+        if samples is not None and samples.fingerprint() != getattr(lock, f"{name}_hash"):
             raise DataError(
-                f"the {name.replace('_', '-')} samples are not those of the lock: their fingerprint differs; give the same "
-                "data and preprocessing"
+                f"the {what} samples are not those of the lock: their fingerprint differs; give the same data and "
+                "preprocessing"
             )
     return question
 
@@ -178,6 +200,7 @@ def reproduce(
     model: str | Path | None = None,
     data: Dataset | str | Path | None = None,
     calibrate: Dataset | str | Path | None = None,
+    train: Dataset | str | Path | None = None,
 ) -> Path:
     """Make the winner of a lock file again, byte for byte, and return its path.
 
@@ -187,16 +210,16 @@ def reproduce(
         model: the float model, where it is not where the lock says.
         data: the samples, where they are not where the lock says.
         calibrate: the calibration samples, likewise.
+        train: the samples to train on, likewise; only for a winner that was trained.
 
     Raises:
         OptimizeError: the model differs, or what was made is not the winner; the message says which versions differ.
     """
     kept = read_lock(lock)
     folder = Path(lock).resolve().parent
-    question = ask_again(kept, folder, model=model, data=data, calibrate=calibrate)
-    content = question.model
-    if kept.recipe:
-        content = Recipe.parse(kept.recipe).apply(Model.from_bytes(question.model), question.calibrate).to_bytes()
+    trains = Recipe.parse(kept.recipe).trains
+    question = ask_again(kept, folder, model=model, data=data, calibrate=calibrate, train=train, to_train=trains)
+    content = question.made(kept.recipe)
     if content_hash(content) != kept.winner_hash:
         raise OptimizeError(f"the file made is not the winner of the lock: its SHA-256 differs; {_differences(kept)}")
     target = folder / "winner.tflite" if output is None else Path(output)

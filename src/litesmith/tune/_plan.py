@@ -5,18 +5,26 @@ from __future__ import annotations
 
 import time
 from collections.abc import Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 
 from litesmith.model import Model
+from litesmith.optimize import Recipe
 from litesmith.result import Result
 from litesmith.runtime import Session, random_inputs
 from litesmith.tune import _candidates as candidates
+from litesmith.tune._budget import Budget
+from litesmith.tune._jobs import Failure, work
 from litesmith.tune._question import Question
+from litesmith.tune._rehearse import Rehearse
 from litesmith.tune._sparsity import SEARCHED, searchable
+from litesmith.tune._training import Way, proposals, rounding
 
 PROBE_S = 0.3
 START_S = 1.5
 """What a process needs before its first job."""
+TRAINING_BYTES = 300e6
+"""What PyTorch takes besides."""
+BATCH = 64
 WORKER_BYTES = 150e6
 """What Python, NumPy and LiteRT take in each process."""
 
@@ -75,6 +83,8 @@ def make_plan(
     workers: int,
     everything: bool,
     sparsity: bool,
+    budget: Budget | None = None,
+    train_epochs: int | None = None,
 ) -> Plan:
     """Return the plan of a search, from a few runs of the float model."""
     run_s = _run_s(question.model)
@@ -99,6 +109,11 @@ def make_plan(
         stages += [stage("recovery", recovery), stage("mixed", promoted)]
         if sparse and sparsity:
             stages.append(stage("sparsity", [f"{' → '.join(sparse)} → …"] * SEARCHED, if_needed=False))
+    untried: list[tuple[str, str]] = []
+    if question.train is not None:
+        stages, untried = _with_training(
+            question, stages, budget or Budget(), train_epochs, score_s, workers, everything=everything
+        )
     measured = len(recipes) + 1
     seconds = 1.3 * measured + 6 * run_s * len(question.held_out) / workers
     stages.append(Stage("latency and held-out", 0, seconds, False, ()))
@@ -108,10 +123,11 @@ def make_plan(
         model=model.description,
         samples=(len(question.calibrate), len(question.search), len(question.held_out)),
         stages=tuple(stages),
-        left_out=(*left_out, *unknown, *missing),
+        left_out=(*left_out, *unknown, *missing, *untried),
         latency_ms=1000 * run_s,
         workers=workers,
-        memory_bytes=int(workers * (WORKER_BYTES + 6 * len(question.model) + _activation_bytes(model))),
+        memory_bytes=int(workers * (WORKER_BYTES + 6 * len(question.model) + _activation_bytes(model)))
+        + (0 if question.train is None else int(workers * _training_bytes(model, len(question.model)))),
         disk_bytes=int(0.6 * files * len(question.model)),
     )
 
@@ -126,6 +142,45 @@ def _run_s(content: bytes) -> float:
             session.run()
             fastest = min(fastest, time.perf_counter() - started)
     return fastest
+
+
+def _with_training(
+    question: Question,
+    stages: Sequence[Stage],
+    budget: Budget,
+    epochs: int | None,
+    score_s: float,
+    workers: int,
+    *,
+    everything: bool,
+) -> tuple[list[Stage], list[tuple[str, str]]]:
+    """Return the stages with what is trained, each training rehearsed for its time, and what is not trained and why."""
+    assert question.train is not None
+    count, untried = len(question.train), []
+    if question.untrained:
+        untried.append((f"{question.untrained} samples to train on", "they are also scored on"))
+    rehearsal = work(question, Rehearse())
+    if isinstance(rehearsal, Failure):
+        return list(stages), [*untried, ("training", rehearsal.reason)]
+    asked = [stages[1]] if any(Recipe.parse(r).trains for r in stages[1].candidates) else []
+    extra = sum(rehearsal.seconds(recipe, count) for stage in asked for recipe in stage.candidates) / workers
+    found = [replace(s, seconds=s.seconds + extra) if s in asked else s for s in stages]
+    way = Way(epochs, question.seed)
+    wanted = [rounding(way), *(p.recipe for p in proposals(budget, way))] if everything else []
+    if wanted:
+        times = {recipe: score_s + rehearsal.seconds(recipe, count) for recipe in wanted}
+        texts = tuple(f"{recipe}: {_duration(seconds)}" for recipe, seconds in times.items())
+        found.append(Stage("training", len(wanted), sum(times.values()) / workers, True, texts))
+    return found, untried
+
+
+def _duration(seconds: float) -> str:
+    return f"{seconds:.0f} s" if seconds < 90 else f"{seconds / 60:.0f} min"
+
+
+def _training_bytes(model: Model, size: int) -> float:
+    """Return what training takes: PyTorch, weights with gradients and moments, and the activations of a batch, twice."""
+    return TRAINING_BYTES + 5 * size + 2 * BATCH * _activation_bytes(model)
 
 
 def _activation_bytes(model: Model) -> int:

@@ -6,6 +6,7 @@ from __future__ import annotations
 import hashlib
 from collections.abc import Mapping
 from dataclasses import dataclass
+from pathlib import Path
 from typing import Any
 
 import numpy as np
@@ -18,6 +19,10 @@ from litesmith.accuracy._predict import Candidate, Job, observe
 from litesmith.accuracy._statistics import mcnemar, paired_bootstrap
 from litesmith.data import Dataset
 from litesmith.devices import Device
+from litesmith.errors import UsageError
+from litesmith.model import Model
+from litesmith.optimize import Recipe
+from litesmith.tune._train_step import TrainingSamples
 from litesmith.tune._trial import Score
 
 Array = np.ndarray[Any, Any]
@@ -40,6 +45,8 @@ class Question:
         label_offset: added to class numbers.
         seed: of everything that is drawn.
         device: where latency is measured; None for this machine, or the worker that owns the device.
+        train: samples to train on, none of which is scored on; None where training was not allowed.
+        untrained: samples that were given to train on and left out, because they are scored on.
     """
 
     model: bytes
@@ -51,6 +58,8 @@ class Question:
     label_offset: int = 0
     seed: int = 0
     device: Device | None = None
+    train: Dataset | None = None
+    untrained: int = 0
 
     def split(self, name: str) -> Dataset:
         """Return the samples of a split that models are scored on."""
@@ -68,7 +77,10 @@ class Question:
         )
 
     def digest(self) -> str:
-        """Return the hash of everything that the outcome of a recipe depends on besides the versions."""
+        """Return the hash of everything that the outcome of a recipe depends on besides the versions.
+
+        The samples to train on are no part of it: recipes that do not train are the same without them.
+        """
         parts = (
             content_hash(self.model),
             *(data.fingerprint() for data in (self.calibrate, self.search)),
@@ -78,6 +90,16 @@ class Question:
             str(self.seed),
         )
         return hashlib.sha256("\n".join(parts).encode()).hexdigest()
+
+    def made(self, recipe: str, checkpoint: Path | None = None) -> bytes:
+        """Return the file that a recipe makes of the float model; ``checkpoint`` keeps the state of a training."""
+        if not recipe:
+            return self.model
+        train = None if self.train is None else TrainingSamples(self.train, checkpoint)
+        steps = Recipe.parse(recipe)
+        if steps.trains and train is None:
+            raise UsageError(f"the recipe {recipe!r} trains, and there are no samples to train on; give train=…")
+        return steps.apply(Model.from_bytes(self.model), self.calibrate, train=train).to_bytes()
 
     def observe(self, model: bytes, split: str, start: int, stop: int) -> dict[str, Array]:
         """Run samples of a split and return what the metric keeps of each."""

@@ -8,6 +8,8 @@ So the trials are the same for any number of workers.
 
 from __future__ import annotations
 
+import functools
+import gzip
 import json
 import time
 from collections.abc import Sequence
@@ -18,6 +20,7 @@ from typing import Any
 import numpy as np
 
 from litesmith.errors import SessionError
+from litesmith.optimize import Recipe
 from litesmith.progress import task
 from litesmith.tune._budget import Budget
 from litesmith.tune._jobs import (
@@ -37,7 +40,9 @@ from litesmith.tune._jobs import (
 )
 from litesmith.tune._journal import NO_SPACE, Journal, write_whole
 from litesmith.tune._question import Array, Question, content_hash, joined
+from litesmith.tune._rehearse import Rehearsal, Rehearse
 from litesmith.tune._sequential import refuted_after
+from litesmith.tune._stamp import training_stamp
 from litesmith.tune._trial import DONE, FAILED, STOPPED, Timing, Trial
 from litesmith.tune._workers import Workers
 
@@ -45,6 +50,7 @@ RANGES = 8
 FEWEST_SAMPLES = 64
 HOPELESS = 5.0
 """A candidate is too slow to score when its rough latency is this many times what it has to beat."""
+GZIP_LEVEL = 9
 TOGETHER = 10
 """Files measured in one interleaved round; more would make a round longer than the machine stays the same."""
 
@@ -63,7 +69,10 @@ class _Candidate:
 
 
 class Search:
-    """All trials of one question: those in the journal are not repeated."""
+    """All trials of one question: those in the journal are not repeated.
+
+    With ``keeps_state``, for workers that share this machine's files, a training goes on where it was killed.
+    """
 
     def __init__(
         self,
@@ -76,10 +85,11 @@ class Search:
         *,
         key: str,
         deadline: float | None = None,
+        keeps_state: bool = False,
     ) -> None:
         self.question, self.budget = question, budget
         self._workers, self._meter, self._journal, self._folder, self._key = workers, meter, journal, folder, key
-        self._deadline = deadline
+        self._deadline, self._keeps_state = deadline, keeps_state
         self._files = folder / "files"
         self._files.mkdir(exist_ok=True)
         self._known = {
@@ -98,7 +108,17 @@ class Search:
     @property
     def out_of_time(self) -> bool:
         """Whether the time of the budget is up."""
-        return self._deadline is not None and time.monotonic() > self._deadline
+        return self.left_s < 0
+
+    @property
+    def left_s(self) -> float:
+        """How much of the time of the budget is left, in seconds."""
+        return float("inf") if self._deadline is None else self._deadline - time.monotonic()
+
+    @property
+    def workers(self) -> int:
+        """How many jobs are done at once."""
+        return self._workers.count
 
     # ------------------------------------------------------------------ the float model
 
@@ -157,7 +177,7 @@ class Search:
         for trial in wanted:
             known = self._known.get(trial.key)
             if known is not None and self._still_holds(known):
-                self.trials[trial.number] = replace(known, number=trial.number, stage=stage)
+                self.trials[trial.number] = self._weighed(replace(known, number=trial.number, stage=stage))
                 self.reused += 1
             else:
                 waiting.append(_Candidate(trial))
@@ -170,7 +190,7 @@ class Search:
         if known.status == STOPPED:
             return known.stopped_by == self._stops
         if known.status == FAILED:
-            return "no space" not in known.reason
+            return "no space" not in known.reason.lower()
         return (self._files / f"{known.file}.tflite").exists()
 
     def _run(self, waiting: list[_Candidate], advance: Any) -> None:
@@ -208,11 +228,16 @@ class Search:
                 return self._range_job(candidate)
         if waiting and not self.out_of_time and len(running) <= self._workers.count:
             candidate = waiting.pop(0)
-            return candidate, -1, Build(candidate.trial.recipe)
+            return candidate, -1, Build(candidate.trial.recipe, self._checkpoint(candidate.trial))
         for candidate in running if ahead else ():
             if candidate.model is not None and candidate.asked < len(self._ranges("search")):
                 return self._range_job(candidate)
         return None
+
+    def _checkpoint(self, trial: Trial) -> str:
+        """Return where the state of a training is kept; nowhere for what does not train, or is done elsewhere."""
+        trains = self._keeps_state and Recipe.parse(trial.recipe).trains
+        return str((self._files / f"{trial.key}.checkpoint").resolve()) if trains else ""
 
     def _range_job(self, candidate: _Candidate) -> tuple[_Candidate, int, Job] | None:
         ranges = self._ranges("search")
@@ -300,6 +325,8 @@ class Search:
     def _finish(self, candidate: _Candidate, trial: Trial) -> None:
         candidate.finished = True
         self._keep(trial, candidate.model)
+        for state in self._files.glob(f"{trial.key}.checkpoint*") if self._checkpoint(trial) else ():
+            state.unlink(missing_ok=True)
 
     # ------------------------------------------------------------------ finalists
 
@@ -382,6 +409,16 @@ class Search:
                 advance(1)
         return tuple(found)
 
+    def knows(self, recipe: str) -> bool:
+        """Say whether the journal has the outcome of a recipe."""
+        known = self._known.get(self._trial_key(recipe))
+        return known is not None and self._still_holds(known)
+
+    def rehearse(self) -> Rehearsal | Failure:
+        """Find out how long training takes."""
+        found: Rehearsal | Failure = self._one(Rehearse())
+        return found
+
     def others(self) -> list[Trial]:
         """Return the trials of the journal that this search has no use for: other models, data or bounds may."""
         used = {t.key for t in self.trials.values()}
@@ -433,12 +470,26 @@ class Search:
         ticket = self._submit(job, workers)
         found, answer = (workers or self._workers).next()
         assert found == ticket
-        if isinstance(job, (Build, Weigh, Explain, Accelerate)):
+        if isinstance(job, (Build, Weigh, Explain, Accelerate, Rehearse)):
             self.work_s += time.perf_counter() - started
         return answer
 
     def _trial_key(self, recipe: str) -> str:
-        return content_hash(f"{self._key}\n{recipe}".encode())
+        trained = f"\n{self._training_key()}" if Recipe.parse(recipe).trains else ""
+        return content_hash(f"{self._key}\n{recipe}{trained}".encode())
+
+    @functools.cache  # noqa: B019 (as long as the search itself)
+    def _training_key(self) -> str:
+        samples = self.question.train
+        return "" if samples is None else f"{samples.fingerprint()} {training_stamp()}"
+
+    def _weighed(self, trial: Trial) -> Trial:
+        """Return a trial with the size of its download where that is what counts, and else without."""
+        if self.budget.minimize != "download":
+            return replace(trial, download_bytes=0)
+        if trial.download_bytes or trial.status != DONE or not trial.file:
+            return trial
+        return replace(trial, download_bytes=len(gzip.compress(self.content(trial), GZIP_LEVEL, mtime=0)))
 
     def _keep(self, trial: Trial, model: bytes | None = None) -> Trial:
         """Write a trial down, its file first; where the disk is full the trial has failed, and that is written."""
@@ -453,6 +504,7 @@ class Search:
                     raise
                 reason = f"no space for its file of {len(model):,} bytes in {self._files}"
                 trial = replace(trial, status=FAILED, reason=reason, file="")
+        trial = self._weighed(trial)
         self.trials[trial.number] = trial
         self._known[trial.key] = trial
         self._journal.append(json.loads(trial.to_json()))

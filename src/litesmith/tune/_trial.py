@@ -70,6 +70,7 @@ class Trial(Result, kind="trial", schema=1):
         held_out: its score on samples that the search never saw, for finalists.
         key: the hash of everything that the outcome depends on.
         stopped_by: the bounds that it was stopped for; another budget tries it again.
+        download_bytes: of the file through gzip, where that is minimized; else 0.
     """
 
     number: int
@@ -87,6 +88,7 @@ class Trial(Result, kind="trial", schema=1):
     held_out: Score | None = None
     key: str = ""
     stopped_by: str = ""
+    download_bytes: int = 0
 
     @property
     def drop(self) -> float | None:
@@ -119,6 +121,8 @@ class Trial(Result, kind="trial", schema=1):
 def pareto(trials: Sequence[Trial]) -> tuple[Trial, ...]:
     """Return the trials that no other beats: none is as good in drop, latency and size, and better in one.
 
+    Where the download is minimized, its size counts instead of the file's.
+
     Trials that were stopped or failed are not on the front; of equal ones the first stays.
     """
     complete = [t for t in trials if t.status == DONE and t.drop is not None]
@@ -137,4 +141,5 @@ def pareto(trials: Sequence[Trial]) -> tuple[Trial, ...]:
 
 def _costs(trial: Trial) -> tuple[float, float, float]:
     assert trial.drop is not None
-    return trial.drop, float("inf") if trial.latency_ms is None else trial.latency_ms, float(trial.size_bytes)
+    latency_ms = float("inf") if trial.latency_ms is None else trial.latency_ms
+    return trial.drop, latency_ms, float(trial.download_bytes or trial.size_bytes)

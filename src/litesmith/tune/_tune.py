@@ -33,6 +33,8 @@ from litesmith.tune._question import Question, content_hash
 from litesmith.tune._search import Search
 from litesmith.tune._sparsity import search_sparsity
 from litesmith.tune._stamp import stamp
+from litesmith.tune._training import search_training
+from litesmith.tune._training_data import open_training
 from litesmith.tune._trial import DONE, Trial, pareto
 from litesmith.tune._workers import LocalWorkers, Workers
 
@@ -134,6 +136,8 @@ def tune(
     device: str | Device | None = None,
     devices_file: str | Path | None = None,
     seed: int = 0,
+    train: Dataset | str | Path | None = None,
+    train_epochs: int | None = None,
 ) -> Tuned:
     """Find the file to ship within a budget, by measurement, and leave it in a folder with the proof.
 
@@ -150,7 +154,8 @@ def tune(
         max_drop: what may be lost: "1%" is one point of a score in percent, and 1 % of any other score.
         max_latency: of one inference, such as "5ms".
         max_size: of the file, such as "4MB".
-        minimize: "latency", "size" or "drop": what decides among those within the bounds.
+        minimize: "latency", "size", "download" (the file through gzip) or "drop": what decides among those within the
+            bounds.
         time_limit: of the search, such as "15m"; what is under way then is finished.
         limit: how many samples at most to score candidates on.
         model_output: the output that is scored, where the model has several.
@@ -166,12 +171,19 @@ def tune(
             file, or a Device. Files are made and scored here.
         devices_file: where devices are listed; the user's own file by default.
         seed: of the splits and of everything that is drawn.
+        train: samples to train on, with or without labels, which allows candidates that are trained; those that are also
+            scored on are left out. Needs the extra `train`.
+        train_epochs: how often each training sees all samples; by default 5, and 16 with zeros or fewer channels.
+
+    Raises:
+        MissingExtraError: there are samples to train on, and PyTorch is not installed.
     """
     started = time.perf_counter()
     if effort not in EFFORTS:
         raise UsageError(f"the effort cannot be {effort!r}; choose one of {', '.join(EFFORTS)}")
     if not seconds > 0:
         raise UsageError(f"seconds must be positive, not {seconds}")
+    _check_epochs(train_epochs, train)
     budget = make_budget(max_drop, max_latency, max_size, minimize, time_limit)
     question, origin = ask(
         model,
@@ -183,10 +195,11 @@ def tune(
         model_output=model_output,
         label_offset=label_offset,
         seed=seed,
+        train=train,
     )
     metric_made = question.scorer()
     budget = replace(budget, drop_is_relative=not metric_made.is_fraction)
-    usable, unknown = candidates.known([*only, *recipes])
+    usable, unknown = candidates.known([*only, *recipes], trains=question.train is not None)
     if unknown:
         raise UsageError(f"the recipe {unknown[0][0]!r} cannot be tried: {unknown[0][1]}")
     question = replace(question, device=measuring_device(device, devices_file))
@@ -208,8 +221,9 @@ def tune(
             budget,
             key=content_hash(f"{question.digest()}\n{stamp()}{_place_of_latency(question, machine)}".encode()),
             deadline=None if budget.time_s is None else time.monotonic() + budget.time_s,
+            keeps_state=cluster is None,
         )
-        notes = _run_stages(search, usable, everything=not only, sparsity=effort == "full")
+        notes = _run_stages(search, usable, everything=not only, sparsity=effort == "full", train_epochs=train_epochs)
         _measure_and_verify(search, machine.cores, seconds)
         trials = tuple(search.trials[n] for n in sorted(search.trials))
         front = pareto(trials)
@@ -269,16 +283,34 @@ def plan(model: str | Path, data: Dataset | str | Path, **options: Any) -> Plan:
     wanted = {k: options.pop(k, None) for k in others}
     measuring_device(wanted["device"], wanted["devices_file"])
     bounds = {k: options.pop(k) for k in ("max_drop", "max_latency", "max_size", "minimize") if k in options}
-    make_budget(
+    budget = make_budget(
         **{"max_drop": "1%", "max_latency": None, "max_size": None, "minimize": "latency", **bounds},
         time_limit=wanted["time_limit"],
     )
     recipes, only, effort = options.pop("recipes", ()), options.pop("only", ()), options.pop("effort", "full")
+    train_epochs = options.pop("train_epochs", None)
+    _check_epochs(train_epochs, options.get("train"))
     positional = [options.pop(k, None) for k in ("preprocess", "calibrate", "metric")]
     question, _ = ask(model, data, *positional, **options)
-    usable, left_out = candidates.known([*(only or candidates.SCHEMES), *recipes])
+    usable, left_out = candidates.known([*(only or candidates.SCHEMES), *recipes], trains=question.train is not None)
     workers = wanted["workers"] or len(os.sched_getaffinity(0))
-    return make_plan(question, usable, left_out, workers=workers, everything=not only, sparsity=effort == "full")
+    return make_plan(
+        question,
+        usable,
+        left_out,
+        workers=workers,
+        everything=not only,
+        sparsity=effort == "full",
+        budget=budget,
+        train_epochs=train_epochs,
+    )
+
+
+def _check_epochs(epochs: int | None, train: Dataset | str | Path | None) -> None:
+    if epochs is not None and epochs < 1:
+        raise UsageError(f"train_epochs must be 1 or more, not {epochs}")
+    if epochs is not None and train is None:
+        raise UsageError(f"train_epochs is {epochs}, but nothing is trained; give samples to train on as well: train=…")
 
 
 def _best(trials: Sequence[Trial], budget: Budget, drop_bound: float) -> list[Trial]:
@@ -288,7 +320,10 @@ def _best(trials: Sequence[Trial], budget: Budget, drop_bound: float) -> list[Tr
 def _advice(model: str | Path, question: Question, budget: Budget) -> Advice:
     data = "unlabelled" if question.search.labels is None else "labelled"
     return advise(
-        model, data=data, max_drop=budget.max_drop, purpose="size" if budget.minimize == "size" else "latency"
+        model,
+        data=data,
+        max_drop=budget.max_drop,
+        purpose=budget.minimize if budget.minimize in ("size", "download") else "latency",
     )
 
 
@@ -320,6 +355,7 @@ def ask(
     model_output: str | None = None,
     label_offset: int = 0,
     seed: int = 0,
+    train: Dataset | str | Path | None = None,
 ) -> tuple[Question, Origin]:
     """Return the question of a search, and where its parts come from."""
     read = Model.load(model)
@@ -333,6 +369,11 @@ def ask(
         samples = Dataset.open(calibrate, preprocess=preprocess)
     samples = samples.take(CALIBRATION_SAMPLES, seed=seed) if len(samples) > CALIBRATION_SAMPLES else samples
     scored = {name: parts[name] for name in ("search", "held_out")}
+    training, untrained = (
+        (None, 0)  # whatever the limit, what could be scored on is not trained on: another limit has the same trials
+        if train is None
+        else open_training(train, read, opened, tuple(scored.values()), label_offset=label_offset)
+    )
     if limit is not None:
         scored = {name: part.take(limit, seed=seed) if len(part) > limit else part for name, part in scored.items()}
     question = Question(
@@ -344,6 +385,8 @@ def ask(
         output=model_output,
         label_offset=label_offset,
         seed=seed,
+        train=training,
+        untrained=untrained,
     )
     origin = Origin(
         model=str(Path(model).resolve()),
@@ -351,6 +394,7 @@ def ask(
         calibrate=_place(calibrate),
         preprocess=str(opened.preprocess),
         limit=limit,
+        train=_place(train),
     )
     return question, origin
 
@@ -385,13 +429,19 @@ def make_workers(
     return remote, meter
 
 
-def _run_stages(search: Search, asked: Sequence[str], *, everything: bool, sparsity: bool) -> list[str]:
+def _run_stages(
+    search: Search, asked: Sequence[str], *, everything: bool, sparsity: bool, train_epochs: int | None
+) -> list[str]:
     """Try what was asked for, and everything that the scores so far call for; returns notes."""
     search.baseline()
     trials = search.run("asked for", asked) if asked else []
     notes = _run_own_stages(search, trials) if everything else []
     if everything and sparsity:
         search_sparsity(search)
+    if everything and search.question.train is not None:
+        search_training(search, train_epochs)
+    if search.question.untrained:
+        notes.append(f"{search.question.untrained} samples to train on are also scored on, and were left out")
     if search.reused:
         notes.append(f"{search.reused} trials were finished in an earlier run and not repeated")
     if search.out_of_time:

@@ -8,11 +8,14 @@ answered with a Failure. So a killed worker changes nothing, and a model that cr
 from __future__ import annotations
 
 import contextlib
+import os
 import pickle
 import signal
 import socket
 import subprocess
 import sys
+import threading
+import time
 from collections import deque
 from dataclasses import dataclass, field
 from multiprocessing.connection import Connection, wait
@@ -22,6 +25,7 @@ from litesmith.errors import DataError
 from litesmith.tune._jobs import Failure, Job, work
 
 ATTEMPTS = 2
+PARENT_CHECK_S = 1.0
 _STDERR = 2  # what LiteRT prints is not our result
 _PROGRAM = "import sys; from litesmith.tune._workers import serve; serve(int(sys.argv[1]))"
 
@@ -161,9 +165,17 @@ def death(code: int) -> str:
     return f"{name} (out of memory?)" if name == "SIGKILL" else name
 
 
+def _end_with(parent: int) -> None:
+    """End this process once its parent has: a search that was killed shall not go on training for an hour."""
+    while os.getppid() == parent:
+        time.sleep(PARENT_CHECK_S)
+    os._exit(1)
+
+
 def serve(descriptor: int) -> None:
     """Do the jobs that come over a socket, until the other side closes it: what a process of LocalWorkers runs."""
     signal.signal(signal.SIGINT, signal.SIG_IGN)  # Ctrl-C is for the parent, which then closes the sockets
+    threading.Thread(target=_end_with, args=(os.getppid(),), daemon=True).start()
     line = Connection(descriptor)
     try:
         sys.path[:] = line.recv()
