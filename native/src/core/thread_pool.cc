@@ -6,6 +6,7 @@
 
 #include <atomic>
 #include <condition_variable>
+#include <cstdint>
 #include <thread>
 #include <vector>
 
@@ -23,23 +24,52 @@ inline void Pause() {
 #endif
 }
 
+// The tasks of one worker: it takes them from the front, others who have none left from the back.
+struct alignas(64) Share {
+  std::atomic<int> left{0}, front{0}, back{0};
+
+  // Returns a task, or -1. Who has made `left` one less owns one task of those between `front` and `back`.
+  int Take() { return left.fetch_sub(1) > 0 ? front.fetch_add(1) : -1; }
+  int Steal() { return left.fetch_sub(1) > 0 ? back.fetch_sub(1) - 1 : -1; }
+};
+
 // One call of Run. Shared with the workers, so that one who wakes late finds no task left instead of a dead job:
 // Run waits for tasks, never for a worker the system has not scheduled.
+//
+// Each worker begins with neighbouring tasks, the same part of every operator: what it reads is then mostly what it
+// wrote, and still in its cache.
 struct Job {
-  const ThreadPool::Task* task;  // valid while a task is unfinished
-  int total;
-  std::atomic<int> next{0};
-  std::atomic<int> done{0};
+  Job(const ThreadPool::Task& task, int num_tasks, int num_workers)
+      : task(&task), total(num_tasks), shares(num_workers) {
+    for (int w = 0; w < num_workers; ++w) {
+      const int front = static_cast<int>(static_cast<int64_t>(num_tasks) * w / num_workers);
+      const int back = static_cast<int>(static_cast<int64_t>(num_tasks) * (w + 1) / num_workers);
+      shares[w].front.store(front, std::memory_order_relaxed);
+      shares[w].back.store(back, std::memory_order_relaxed);
+      shares[w].left.store(back - front, std::memory_order_relaxed);
+    }
+  }
 
   // Returns whether this call finished the last task.
   bool TakeTasks(int worker) {
     bool last = false;
-    for (int i = next.fetch_add(1); i < total; i = next.fetch_add(1)) {
+    const auto run = [&](int i) {
       (*task)(i, worker);
       last = done.fetch_add(1) + 1 == total;
+    };
+    for (int i = shares[worker].Take(); i >= 0; i = shares[worker].Take()) run(i);
+    const int workers = static_cast<int>(shares.size());
+    for (int other = 1; other < workers; ++other) {
+      Share& share = shares[(worker + other) % workers];
+      for (int i = share.Steal(); i >= 0; i = share.Steal()) run(i);
     }
     return last;
   }
+
+  const ThreadPool::Task* task;  // valid while a task is unfinished
+  const int total;
+  std::vector<Share> shares;
+  std::atomic<int> done{0};
 };
 
 }  // namespace
@@ -60,9 +90,7 @@ struct ThreadPool::Crew {
   }
 
   void Run(int num_tasks, const Task& task) {
-    auto mine = std::make_shared<Job>();
-    mine->task = &task;
-    mine->total = num_tasks;
+    auto mine = std::make_shared<Job>(task, num_tasks, static_cast<int>(threads.size()) + 1);
     {
       std::lock_guard<std::mutex> lock(mutex);
       job = mine;

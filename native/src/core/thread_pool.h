@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
-// A small pool that hands out tasks one by one, so that a core busy with something else only takes fewer of them.
+// A small pool whose workers take tasks one by one, so that a core busy with something else only does fewer of them.
 //
 // Workers start on first use, spin briefly for the next job and then sleep. The pool belongs to a delegate; it never
 // outlives it and holds no static state. After fork() the child has no workers: the pool notices the new process id
