@@ -1,12 +1,13 @@
 # SPDX-License-Identifier: Apache-2.0
 """The tuned file against float, ai-edge-quantizer's recommended recipe and the wheel's legacy int8, in one table.
 
-    python -m benchmarks.tune [--only NAME] [--limit 300]
+    python -m benchmarks.tune [--only cases|overhead|workers|choose] [--model NAME] [--limit 300]
 
 The bundled sample and every model of the assets that has labelled data; MobileNet V2 by agreement with its float self on
 photographs. Each search minimizes latency and may lose half a point. All four files are then scored on the held-out
 split, which no search saw, and timed in interleaved rounds. Also: what the search costs beyond its work with one worker,
-and how much faster two workers score. Writes results/tune.json and results/tune.md.
+how much faster two workers score, and how long `choose` takes for all image classifiers of the zoo. Writes
+results/tune.json and results/tune.md; what is not measured anew stays.
 """
 
 from __future__ import annotations
@@ -14,6 +15,7 @@ from __future__ import annotations
 import argparse
 import contextlib
 import io
+import json
 import tempfile
 import time
 from collections.abc import Callable
@@ -24,7 +26,7 @@ from benchmarks._measure import RESULTS, write_result
 from benchmarks.quantization import Case, cases, legacy_quantizer
 from litesmith import Model, samples
 from litesmith.measure import bench
-from litesmith.tune import Tuned, tune
+from litesmith.tune import Tuned, choose, tune
 from litesmith.tune._jobs import Observe
 from litesmith.tune._question import Question
 from litesmith.tune._tune import ask
@@ -89,6 +91,7 @@ def run(case: Case, limit: int, folder: Path) -> dict[str, Any]:
     return {
         "model": case.name,
         "metric": case.metric,
+        "limit": limit,
         "held_out": len(question.held_out),
         "recipe": _recipe(tuned),
         "verdict": tuned.verdict.reasons,
@@ -139,7 +142,13 @@ def _score_s(question: Question, count: int) -> float:
         workers.close()
 
 
-def markdown(rows: list[dict[str, Any]], costs: dict[str, float]) -> str:
+def choosing() -> dict[str, float]:
+    """Return how many variants of the zoo are measured, and in what time."""
+    started = time.perf_counter()
+    return {"variants": len(choose(refresh=True).variants), "seconds": time.perf_counter() - started}
+
+
+def markdown(document: dict[str, Any]) -> str:
     lines = [
         "# The tuned file against its peers",
         "",
@@ -149,44 +158,64 @@ def markdown(rows: list[dict[str, Any]], costs: dict[str, float]) -> str:
         "| model | file | score | drop | ms | size | against tuned |",
         "| --- | --- | --- | --- | --- | --- | --- |",
     ]
-    for row in rows:
-        base = row["files"].get("tuned", row["files"]["float"])["latency_ms"]
-        for name, f in row["files"].items():
-            label = f"tuned: {row['recipe']}" if name == "tuned" else name
-            lines.append(
-                f"| {row['model']} | {label} | {100 * f['score']:.2f} | {100 * f['drop']:+.2f} | {f['latency_ms']:.3f} | "
-                f"{f['size_bytes'] / 1000:.0f} kB | {f['latency_ms'] / base:.2f} × |"
-            )
-        lines += [f"| {row['model']} | {name} | failed: {reason} | | | | |" for name, reason in row["failures"].items()]
-    if costs:
-        lines += ["", f"Search overhead with one worker: {100 * costs['overhead']:.1f} %."]
-        lines.append(f"Two workers score {costs['two_workers']:.2f} times as fast as one.")
+    for row in document["rows"]:
+        lines += _lines(row)
+    lines.append("")
+    if "overhead" in document:
+        lines.append(f"Search overhead with one worker: {100 * document['overhead']:.1f} %.")
+    if "workers" in document:
+        lines.append(f"Two workers score {document['workers']:.2f} times as fast as one.")
+    if "choose" in document:
+        found = document["choose"]
+        lines.append(f"`choose` builds and measures {found['variants']} image classifiers in {found['seconds']:.0f} s.")
     return "\n".join(lines) + "\n"
 
 
+def _lines(row: dict[str, Any]) -> list[str]:
+    base = row["files"].get("tuned", row["files"]["float"])["latency_ms"]
+    lines = []
+    for name, f in row["files"].items():
+        label = f"tuned: {row['recipe']}" if name == "tuned" else name
+        lines.append(
+            f"| {row['model']} | {label} | {100 * f['score']:.2f} | {100 * f['drop']:+.2f} | {f['latency_ms']:.3f} | "
+            f"{f['size_bytes'] / 1000:.0f} kB | {f['latency_ms'] / base:.2f} × |"
+        )
+    return [*lines, *(f"| {row['model']} | {name} | failed: {why} | | | | |" for name, why in row["failures"].items())]
+
+
 def main() -> None:
-    parser = argparse.ArgumentParser(description=__doc__)
+    parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
+    parser.add_argument("--only", choices=("cases", "overhead", "workers", "choose"), action="append")
+    parser.add_argument("--model", default="", help="cases whose name has this in it")
     parser.add_argument("--limit", type=int, default=300)
-    parser.add_argument("--only", default="")
     arguments = parser.parse_args()
-    rows = []
-    for case in cases():
-        if arguments.only in case.name:
+    chosen = arguments.only or ["cases", "overhead", "workers", "choose"]
+    for case in cases() if "cases" in chosen else ():
+        if arguments.model in case.name:
             with tempfile.TemporaryDirectory() as folder:
-                rows.append(run(case, arguments.limit, Path(folder)))
-            print(markdown(rows[-1:], {}), flush=True)
-            if not arguments.only:
-                keep(arguments.limit, rows, {})
-    if not arguments.only:
+                row = run(case, arguments.limit, Path(folder))
+            print("\n".join(_lines(row)), flush=True)
+            others = [r for r in earlier()["rows"] if r["model"] != case.name]
+            keep(rows=sorted([*others, row], key=lambda r: (r["model"] != "sample", r["model"])))
+    if "overhead" in chosen:
         with tempfile.TemporaryDirectory() as folder:
-            costs = {"overhead": overhead(Path(folder) / "run"), "two_workers": scaling()}
-        keep(arguments.limit, rows, costs)
+            keep(overhead=overhead(Path(folder) / "run"))
+    if "workers" in chosen:
+        keep(workers=scaling())
+    if "choose" in chosen:
+        keep(choose=choosing())
 
 
-def keep(limit: int, rows: list[dict[str, Any]], costs: dict[str, float]) -> None:
-    """Write what is there so far: a later case that fails takes nothing with it."""
-    write_result("tune", {"limit": limit, "rows": rows, **costs})
-    (RESULTS / "tune.md").write_text(markdown(rows, costs), encoding="utf-8")
+def earlier() -> dict[str, Any]:
+    file = RESULTS / "tune.json"
+    return json.loads(file.read_text(encoding="utf-8")) if file.exists() else {"rows": []}
+
+
+def keep(**found: Any) -> None:
+    """Write what is there so far: a later part that fails takes nothing with it."""
+    document = {k: v for k, v in earlier().items() if k != "machine"} | found
+    write_result("tune", document)
+    (RESULTS / "tune.md").write_text(markdown(document), encoding="utf-8")
 
 
 if __name__ == "__main__":
