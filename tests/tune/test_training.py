@@ -219,6 +219,13 @@ def test_no_sample_that_is_scored_is_trained_on(tmp_path: Path) -> None:
         assert not _contents(question.train) & (_contents(whole.search) | _contents(whole.held_out))
     assert stored.untrained == read.untrained
     assert stored.digest() == ask(model, data, "scale=1/255", limit=100)[0].digest()
+    itself, _ = ask(model, data, "scale=1/255", train=data)
+    assert itself.train is not None
+    assert len(itself.train) == 4000 - len(whole.search) - len(whole.held_out), (
+        "what is not scored on can be trained on"
+    )
+    parts = itself.train.split(train=0.9, validation=0.1)  # as training does
+    assert 0.05 < len(parts["validation"]) / len(itself.train) < 0.2
     with pytest.raises(DataError, match="are also scored on, which leaves"):
         ask(model, data, "scale=1/255", train=whole.search)
 

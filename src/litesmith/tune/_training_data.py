@@ -51,7 +51,9 @@ def open_training(
             f"{left_out} of {len(given)} samples to train on are also scored on, which leaves {len(chosen)}; "
             f"give {FEWEST} or more that are not among the data"
         )
-    return given.subset(chosen), left_out
+    # A part of its own: what is left of the data may be one end of the numbers that it was split by, and training, which
+    # splits again, must not cut along the same ones.
+    return given.subset(chosen).split(train=1.0)["train"], left_out
 
 
 def _opened(source: Dataset | str | Path, preprocess: Preprocess, label_offset: int) -> Dataset:
