@@ -7,7 +7,7 @@ import numpy as np
 import pytest
 
 from litesmith.measure import summarize
-from litesmith.measure._statistics import chance, compare_medians
+from litesmith.measure._statistics import BLOCKS, RESAMPLES, bootstrap_medians, chance, compare_medians
 
 
 def test_the_summary_is_that_of_numpy() -> None:
@@ -37,6 +37,16 @@ def test_the_interval_covers_the_true_median_about_as_often_as_it_says() -> None
         hits += summary.low <= np.log(2) <= summary.high
 
     assert 85 <= hits <= 100
+
+
+@pytest.mark.parametrize("count", [1, 2, 7, 30, 101, 1000])
+def test_medians_of_resamples_are_those_of_resamples_that_are_made(count: int) -> None:
+    values = np.random.default_rng(count).lognormal(size=count).round(1)  # with equal ones among them
+    blocks = np.array_split(values, min(BLOCKS, count))
+    stacked = np.stack([block[: count // len(blocks)] for block in blocks])
+    chosen = np.random.default_rng(5).integers(0, len(blocks), (RESAMPLES, len(blocks)))
+
+    assert np.array_equal(bootstrap_medians(values, seed=5), np.median(stacked[chosen].reshape(RESAMPLES, -1), axis=1))
 
 
 @pytest.mark.parametrize("paired", [True, False])

@@ -74,8 +74,30 @@ def bootstrap_medians(values: Array, *, seed: int = 0) -> Array:
     stacked = np.stack([block[:length] for block in blocks])
     random = np.random.default_rng(seed)
     chosen = random.integers(0, len(blocks), (RESAMPLES, len(blocks)))
-    medians: Array = np.median(stacked[chosen].reshape(RESAMPLES, -1), axis=1)
+    times = np.zeros((RESAMPLES, len(blocks)), np.int64)
+    np.add.at(times, (np.arange(RESAMPLES)[:, None], chosen), 1)
+    lower, upper = (stacked.size - 1) // 2, stacked.size // 2
+    first = _of_rank(stacked, times, lower)
+    medians: Array = first if lower == upper else (first + _of_rank(stacked, times, upper)) / 2
     return medians
+
+
+def _of_rank(blocks: Array, times: Array, rank: int) -> Array:
+    """Return the value with ``rank`` smaller ones in each resample, ``times[i, b]`` telling how often it has block b.
+
+    No resample is made: all values are sorted once, and a binary search counts how many of the first m are in each block.
+    """
+    order = np.argsort(blocks, axis=None, kind="stable")
+    of_block = np.zeros((blocks.size + 1, len(blocks)), np.int32)
+    of_block[np.arange(1, blocks.size + 1), order // blocks.shape[1]] = 1
+    np.cumsum(of_block, axis=0, out=of_block)
+    low, high = np.zeros(len(times), np.int64), np.full(len(times), blocks.size)
+    while np.any(high - low > 1):  # the first `high` have more than `rank` values of the resample, the first `low` not
+        middle = (low + high) // 2
+        enough = np.einsum("rb,rb->r", times, of_block[middle]) > rank
+        low, high = np.where(enough, low, middle), np.where(enough, middle, high)
+    found: Array = blocks.ravel()[order[high - 1]]
+    return found
 
 
 @dataclass(frozen=True)

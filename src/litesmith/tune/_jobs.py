@@ -99,14 +99,22 @@ class Weight:
 
 
 @dataclass(frozen=True)
+class Measured:
+    """Latencies as (median, low, high) in ms for each model and threads, and how long it took to compile and run them."""
+
+    summaries: tuple[tuple[float, float, float], ...]
+    seconds: float
+
+
+@dataclass(frozen=True)
 class Measure:
-    """Measure latencies in interleaved rounds; the answer is (median, low, high) in ms for each model and threads."""
+    """Measure latencies in interleaved rounds; the answer is a Measured."""
 
     models: tuple[bytes, ...]
     threads: tuple[int, ...]
     seconds: float
 
-    def answer(self, question: Question) -> tuple[tuple[float, float, float], ...]:
+    def answer(self, question: Question) -> Measured:
         """Do it."""
         return _measure(question, self.models, self.threads, self.seconds)
 
@@ -268,13 +276,14 @@ def measured(device: devices.Device | None, verb: str, *models: Model | str | Pa
     return devices.run(verb, *models, device=device, say=lambda text: print(text, file=sys.stderr), **options)
 
 
-def _measure(
-    question: Question, models: tuple[bytes, ...], threads: tuple[int, ...], seconds: float
-) -> tuple[tuple[float, float, float], ...]:
+def _measure(question: Question, models: tuple[bytes, ...], threads: tuple[int, ...], seconds: float) -> Measured:
     with tempfile.TemporaryDirectory(prefix="litesmith-") as folder:
         paths = []
         for number, content in enumerate(models):
             paths.append(Path(folder) / f"{number}.tflite")
             paths[-1].write_bytes(content)
+        started = time.perf_counter()
         result = measured(question.device, "bench", *paths, threads=threads, seconds=seconds, memory=False)
-    return tuple((s.median, s.low, s.high) for s in (latency.summary for latency in result.latencies))
+        took_s = time.perf_counter() - started
+    summaries = [latency.summary for latency in result.latencies]
+    return Measured(tuple((s.median, s.low, s.high) for s in summaries), took_s)

@@ -353,8 +353,9 @@ class Search:
                 self._keep(replace(group[0], status=FAILED, reason=f"its latency cannot be measured: {answer.reason}"))
                 return [()]
             return [self._timings([trial], threads, seconds)[0] for trial in group]
-        self.work_s += seconds * len(models) * len(threads)
-        rows = [answer[start : start + len(threads)] for start in range(0, len(answer), len(threads))]
+        self.work_s += answer.seconds
+        found = answer.summaries
+        rows = [found[start : start + len(threads)] for start in range(0, len(found), len(threads))]
         return [
             tuple(
                 Timing(n, median, low, high, base[0])
