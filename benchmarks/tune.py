@@ -91,7 +91,7 @@ def run(case: Case, limit: int, folder: Path) -> dict[str, Any]:
             "score": scores[name].value,
             "drop": 0.0 if (drop := scores[name].drop) is None else drop.drop,
             "latency_ms": latency.summary.median,
-            "threads": latency.threads,
+            "threads": latency.configuration.threads,
             "size_bytes": latency.size_bytes,
         }
         for name, latency in zip(files, best, strict=True)
