@@ -99,8 +99,8 @@ class Weight:
 
 
 @dataclass(frozen=True)
-class Measured:
-    """Latencies as (median, low, high) in ms for each model and threads, and how long it took to compile and run them."""
+class Latencies:
+    """(median, low, high) in ms for each model and threads, and how long it took to compile and run them."""
 
     summaries: tuple[tuple[float, float, float], ...]
     seconds: float
@@ -108,13 +108,13 @@ class Measured:
 
 @dataclass(frozen=True)
 class Measure:
-    """Measure latencies in interleaved rounds; the answer is a Measured."""
+    """Measure latencies in interleaved rounds; the answer is a Latencies."""
 
     models: tuple[bytes, ...]
     threads: tuple[int, ...]
     seconds: float
 
-    def answer(self, question: Question) -> Measured:
+    def answer(self, question: Question) -> Latencies:
         """Do it."""
         return _measure(question, self.models, self.threads, self.seconds)
 
@@ -276,7 +276,7 @@ def measured(device: devices.Device | None, verb: str, *models: Model | str | Pa
     return devices.run(verb, *models, device=device, say=lambda text: print(text, file=sys.stderr), **options)
 
 
-def _measure(question: Question, models: tuple[bytes, ...], threads: tuple[int, ...], seconds: float) -> Measured:
+def _measure(question: Question, models: tuple[bytes, ...], threads: tuple[int, ...], seconds: float) -> Latencies:
     with tempfile.TemporaryDirectory(prefix="litesmith-") as folder:
         paths = []
         for number, content in enumerate(models):
@@ -286,4 +286,4 @@ def _measure(question: Question, models: tuple[bytes, ...], threads: tuple[int, 
         result = measured(question.device, "bench", *paths, threads=threads, seconds=seconds, memory=False)
         took_s = time.perf_counter() - started
     summaries = [latency.summary for latency in result.latencies]
-    return Measured(tuple((s.median, s.low, s.high) for s in summaries), took_s)
+    return Latencies(tuple((s.median, s.low, s.high) for s in summaries), took_s)

@@ -22,7 +22,7 @@ from litesmith.devices import Device
 from litesmith.errors import UsageError
 from litesmith.model import Model
 from litesmith.optimize import Recipe
-from litesmith.tune._train_step import TrainingSamples
+from litesmith.train._recipe_step import TrainingSamples
 from litesmith.tune._trial import Score
 
 Array = np.ndarray[Any, Any]

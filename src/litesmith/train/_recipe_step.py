@@ -25,7 +25,8 @@ from litesmith.optimize import Option, Step, StepKind, register_step
 from litesmith.optimize._prune_patterns import PATTERNS
 from litesmith.optimize._prune_store import STORES
 from litesmith.optimize._recipe import QUANTIZING
-from litesmith.train import PRUNING, QAT, train
+from litesmith.train._train import train
+from litesmith.train._wish import PRUNING, QAT
 
 _ALONE = threading.Lock()
 """The number of threads belongs to the process: no two trainings in one at once, as in a Dask worker of many threads."""
