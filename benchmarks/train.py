@@ -5,8 +5,9 @@
 
 The bundled sample, and CIFAR-10 ResNet-8 and ResNet-20 of the assets with their 20,000 training images. Everything is
 scored on the written file in LiteRT, on test images that neither training nor the choice of the epoch has seen. Options
-of `train` are its defaults but for the epochs. Each row is kept in results/train.json as soon as it is there; a run
-leaves out rows that are, unless told to start afresh, and a training that was killed goes on.
+of `train` are its defaults but for the epochs, and for zeros that come little by little, as there is time for them. Each
+row is kept in results/train.json as soon as it is there; a run leaves out rows that are, unless told to start afresh, and
+a training that was killed goes on.
 """
 
 from __future__ import annotations
@@ -55,12 +56,12 @@ def subjects() -> Iterator[Subject]:
         litesmith.samples.path(),
         litesmith.samples.dataset("train"),
         litesmith.samples.dataset("test"),
-        {"int8": 6, "cluster": 8, "channels": 40, "prune": 24},
+        {"int8": 6, "cluster": 8, "channels": 100, "prune": 100},
     )
     cifar = {"mlperf_tiny/ic_resnet8": "dtype=float32", "cifar10/resnet20": CIFAR}
     for name, preprocess in cifar.items() if ASSETS.is_dir() else ():
         files = [Dataset.open(ASSETS / f"cifar10/{part}.npz", preprocess=preprocess) for part in ("train20k", "test")]
-        longer = {"channels": 8, "prune": 8} if name.endswith("resnet8") else {"channels": 4, "prune": 4}
+        longer = {"channels": 24, "prune": 24} if name.endswith("resnet8") else {"channels": 6, "prune": 8}
         yield Subject(name, ASSETS / f"{name}_float.tflite", *files, {"int8": 1, "cluster": 2, **longer})
 
 
@@ -97,7 +98,7 @@ def techniques() -> Iterator[Technique]:
     yield Technique("16 clusters", "cluster", 0.5, _cluster, {"cluster": 16})
     for name, budget, goal, post_training, options in (
         ("channels, 50 % MACs", "channels", 2.0, _narrowed, {"channels": 0.5}),
-        ("int8, 80 % zeros 4x1", "prune", 1.5, _pruned, {"qat": "int8", "prune": "0.8@4x1"}),
+        ("int8, 80 % zeros 4x1", "prune", 1.5, _pruned, {"qat": "int8", "prune": "0.8@4x1", "pruning": "gradual"}),
     ):
         yield Technique(name, budget, goal, post_training, options)
         yield Technique(name + NO_LABELS, budget, goal, post_training, {**options, "distill": True})
