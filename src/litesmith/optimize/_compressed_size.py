@@ -25,6 +25,11 @@ class FileSizes:
     brotli: int
 
 
+def gzip_bytes(data: bytes) -> int:
+    """Return how many bytes are left of a file through gzip."""
+    return len(gzip.compress(data, _GZIP_LEVEL, mtime=0))
+
+
 def file_sizes(model: Model | Path | bytes) -> FileSizes:
     """Return the sizes of a model as it is written, or of a file.
 
@@ -38,7 +43,7 @@ def file_sizes(model: Model | Path | bytes) -> FileSizes:
     data = model.to_bytes() if isinstance(model, Model) else model.read_bytes() if isinstance(model, Path) else model
     return FileSizes(
         len(data),
-        len(gzip.compress(data, _GZIP_LEVEL, mtime=0)),
+        gzip_bytes(data),
         len(zstandard.ZstdCompressor(level=_ZSTD_LEVEL).compress(data)),
         len(brotli.compress(data, quality=_BROTLI_QUALITY, lgwin=24)),
     )

@@ -13,13 +13,11 @@ from litesmith.model import Model
 from litesmith.optimize import Rule
 from litesmith.train._result import Trained
 from litesmith.train._torch import require_torch
-from litesmith.train._wish import Wish
+from litesmith.train._wish import Wish, default_epochs
 
 if TYPE_CHECKING:
     from litesmith.train._loop import Callback
 
-_EPOCHS = 5
-_EPOCHS_OF_RECOVERY = 16
 _VALIDATION = 0.1
 
 
@@ -117,7 +115,7 @@ def train(
     if not 0 <= label_weight <= 1:
         raise UsageError(f"the weight of the labels is a share from 0 to 1, not {label_weight}")
     settings = _loop.LoopSettings(
-        epochs=(_EPOCHS_OF_RECOVERY if wish.recovers else _EPOCHS) if epochs is None else epochs,
+        epochs=default_epochs(recovers=wish.recovers) if epochs is None else epochs,
         minutes=minutes,
         batch=batch,
         learning_rate=1.0 if learning_rate is None else learning_rate,

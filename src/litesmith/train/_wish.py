@@ -22,6 +22,13 @@ RECOVERY_RATE = 2e-3
 """The learning rate for layers with normalization behind them."""
 REFINING_RATE = 3e-4
 _RECOVERY_SHARE = 0.75
+_EPOCHS = 5
+_EPOCHS_OF_RECOVERY = 16
+
+
+def default_epochs(*, recovers: bool) -> int:
+    """Return how often all samples are seen: zeros and fewer channels have more to make up for."""
+    return _EPOCHS_OF_RECOVERY if recovers else _EPOCHS
 
 
 @dataclass(frozen=True)

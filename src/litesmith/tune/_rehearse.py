@@ -10,6 +10,7 @@ from dataclasses import dataclass
 from litesmith.model import Model
 from litesmith.optimize import Recipe, Step
 from litesmith.runtime import Session, random_inputs
+from litesmith.train._wish import default_epochs
 from litesmith.tune._question import Question
 
 EPOCHS = 3
@@ -36,7 +37,7 @@ class Rehearsal:
 
     def _of_step(self, step: Step, samples: int) -> float:
         recovers = "prune" in step.options or "channels" in step.options
-        epochs = step.get("epochs") or (16 if recovers else 5)  # the defaults of ``train``
+        epochs = step.get("epochs") or default_epochs(recovers=recovers)
         epoch_s = self.sample_s * samples * (ASKED_ANEW if recovers else 1.0)
         return self.start_s * (SHAPING if recovers else 1.0) + epochs * epoch_s
 

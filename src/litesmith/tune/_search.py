@@ -9,7 +9,6 @@ So the trials are the same for any number of workers.
 from __future__ import annotations
 
 import functools
-import gzip
 import json
 import time
 from collections.abc import Sequence
@@ -21,6 +20,7 @@ import numpy as np
 
 from litesmith.errors import SessionError
 from litesmith.optimize import Recipe
+from litesmith.optimize._compressed_size import gzip_bytes
 from litesmith.progress import task
 from litesmith.tune._budget import Budget
 from litesmith.tune._jobs import (
@@ -50,7 +50,6 @@ RANGES = 8
 FEWEST_SAMPLES = 64
 HOPELESS = 5.0
 """A candidate is too slow to score when its rough latency is this many times what it has to beat."""
-GZIP_LEVEL = 9
 TOGETHER = 10
 """Files measured in one interleaved round; more would make a round longer than the machine stays the same."""
 
@@ -476,10 +475,10 @@ class Search:
         return answer
 
     def _trial_key(self, recipe: str) -> str:
-        trained = f"\n{self._training_key()}" if Recipe.parse(recipe).trains else ""
+        trained = f"\n{self._training_key}" if Recipe.parse(recipe).trains else ""
         return content_hash(f"{self._key}\n{recipe}{trained}".encode())
 
-    @functools.cache  # noqa: B019 (as long as the search itself)
+    @functools.cached_property
     def _training_key(self) -> str:
         samples = self.question.train
         return "" if samples is None else f"{samples.fingerprint()} {training_stamp()}"
@@ -490,7 +489,7 @@ class Search:
             return replace(trial, download_bytes=0)
         if trial.download_bytes or trial.status != DONE or not trial.file:
             return trial
-        return replace(trial, download_bytes=len(gzip.compress(self.content(trial), GZIP_LEVEL, mtime=0)))
+        return replace(trial, download_bytes=gzip_bytes(self.content(trial)))
 
     def _keep(self, trial: Trial, model: bytes | None = None) -> Trial:
         """Write a trial down, its file first; where the disk is full the trial has failed, and that is written."""

@@ -13,6 +13,7 @@ from dataclasses import dataclass, replace
 from typing import TYPE_CHECKING
 
 from litesmith.optimize import Recipe, Step
+from litesmith.train._wish import default_epochs
 from litesmith.tune import _candidates as candidates
 from litesmith.tune._budget import Budget
 from litesmith.tune._jobs import Failure
@@ -22,9 +23,6 @@ from litesmith.tune._trial import DONE, Trial
 if TYPE_CHECKING:
     from litesmith.tune._search import Search
 
-ROUNDING_EPOCHS = 5
-RECOVERY_EPOCHS = 16
-"""What ``litesmith.train`` takes: zeros and fewer channels have more to make up for."""
 _SINGLE = ("float16", "weights8", "dynamic", "weights4", "weights4-block32", "dynamic4")
 
 
@@ -53,7 +51,7 @@ class Way:
             'train(int8, prune=0.8, 4x1, epochs=16, seed=3)'
         """
         recovers = any(word.startswith(("prune", "channels")) for word in words)
-        epochs = self.epochs or (RECOVERY_EPOCHS if recovers else ROUNDING_EPOCHS)
+        epochs = self.epochs or default_epochs(recovers=recovers)
         seed = [f"seed={self.seed}"] if self.seed else []
         steps = [f"train({', '.join([*filter(None, [self.qat]), *words, f'epochs={epochs}', *seed])})", self.then]
         return str(Recipe.parse(" → ".join(filter(None, steps))))
