@@ -4,6 +4,7 @@
 from __future__ import annotations
 
 import re
+from typing import Any
 
 import numpy as np
 import pytest
@@ -75,6 +76,58 @@ def test_tables_share_their_layout_and_bytes_are_aligned() -> None:
         address = np.frombuffer(buffer.data, np.uint8).ctypes.data if len(buffer.data) else 0
         start = np.frombuffer(data, np.uint8).ctypes.data
         assert not address or (address - start) % 16 == 0
+
+
+def _tensors(count: int, **fields: Any) -> Record:
+    tensors = tuple(Record("Tensor", **fields) for _ in range(count))
+    return Record("Model", version=3, subgraphs=(Record("SubGraph", tensors=tensors),))
+
+
+def test_equal_vectors_are_stored_once() -> None:
+    channels = Record("QuantizationParameters", scale=(0.5, 0.25, 3.0), zero_point=(5, 6, 7))
+    record = _tensors(3, shape=(11, 12, 13), name="the same", quantization=channels)
+    data = b"".join(Writer().write(record))
+
+    assert Reader(memoryview(data)).root("Model") == record
+    assert b"".join(Writer().write(record)) == data
+    for content in (
+        np.array([3, 11, 12, 13], "<i4").tobytes(),
+        np.array([0.5, 0.25, 3.0], "<f4").tobytes(),
+        np.array([5, 6, 7], "<i8").tobytes(),
+        b"the same",
+    ):
+        assert data.count(content) == 1
+    assert data.index(np.array([5, 6, 7], "<i8").tobytes()) % 8 == 0
+
+
+def test_vectors_of_equal_bytes_but_other_elements_stay_apart() -> None:
+    """Eight bytes are one number or two, and two numbers of 32 bits need not lie where one of 64 must."""
+    wide = Record("QuantizationParameters", zero_point=(2**32 + 1,))
+    narrow = Record("Tensor", shape=(1, 1))
+    record = Record(
+        "Model",
+        version=3,
+        subgraphs=(Record("SubGraph", tensors=(narrow, Record("Tensor", quantization=wide), narrow)),),
+    )
+
+    assert Reader(memoryview(b"".join(Writer().write(record)))).root("Model") == record
+
+
+@pytest.mark.parametrize(
+    "fields",
+    [
+        {"name": "n" * 2000},
+        {"shape": tuple(range(2000))},
+        {"quantization": Record("QuantizationParameters", zero_point=(0,) * 2000)},
+    ],
+    ids=["string", "32 bits", "64 bits"],
+)
+def test_a_file_full_of_equal_vectors_can_be_read_again(fields: dict[str, Any]) -> None:
+    record = _tensors(200, **fields)
+    data = b"".join(Writer().write(record))
+
+    assert Reader(memoryview(data)).root("Model") == record
+    assert len(data) < 200 * 2000  # a byte an element would be more
 
 
 def test_shared_vectors_do_not_multiply_without_bound() -> None:

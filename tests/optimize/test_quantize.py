@@ -11,11 +11,14 @@ import numpy as np
 import pytest
 from tests.optimize.conftest import KERNELS, run, sqnr_db
 
+from litesmith import zoo
 from litesmith.errors import OptimizeError, UsageError
 from litesmith.model import Builder, Model, Signature
+from litesmith.model._flatbuffer import Writer
 from litesmith.optimize import Coverage, Rule, WeightOverride, calibrate, dequantize, quantize
 from litesmith.optimize._rules import RULES, KernelRule
 from litesmith.optimize._weight_ranges import weight_scales
+from litesmith.runtime import Session, random_inputs
 
 Array = np.ndarray[Any, Any]
 LEAST_DB = {
@@ -36,7 +39,7 @@ def test_every_scheme_runs_and_is_close(convnet: Model, images: list[Array], sch
 
 
 @pytest.mark.parametrize(
-    ("scheme", "share"), [("int8", 0.27), ("dynamic", 0.27), ("weights8", 0.27), ("float16", 0.51)]
+    ("scheme", "share"), [("int8", 0.255), ("dynamic", 0.255), ("weights8", 0.255), ("int16x8", 0.26), ("float16", 0.5)]
 )
 def test_constants_shrink(scheme: str, share: float) -> None:
     b = Builder("large")
@@ -46,6 +49,49 @@ def test_constants_shrink(scheme: str, share: float) -> None:
     before, after = quantize(model, scheme=scheme).coverage.size_bytes
 
     assert after <= share * before
+
+
+@pytest.mark.parametrize(
+    ("name", "scheme", "share"),
+    [
+        ("mobilenet_v1", "int8", 0.26),
+        ("mobilenet_v1", "dynamic", 0.26),
+        ("mobilenet_v2", "int8", 0.269),
+        ("mobilenet_v2", "dynamic", 0.264),
+        ("mobilenet_v2", "int16x8", 0.274),
+    ],
+)
+def test_files_shrink_to_constants_and_scales(name: str, scheme: str, share: float) -> None:
+    model = zoo.build(name)
+    quantized = quantize(model, scheme=scheme, check=False)
+    parameters = [t.quantization for t in quantized.model.main.tensors if t.quantization is not None]
+    scales = sum(4 * len(q.scale) for q in parameters)
+    zero_points = sum(8 * len(points) for points in {q.zero_point for q in parameters})
+    size = len(quantized.model.to_bytes())
+
+    assert size <= share * len(model.to_bytes())
+    assert size <= 1.01 * (quantized.coverage.size_bytes[1] + scales + zero_points)
+
+
+@pytest.mark.parametrize("scheme", ["int8", "int16x8", "weights8"])
+def test_shared_vectors_change_no_output(convnet: Model, scheme: str, monkeypatch: pytest.MonkeyPatch) -> None:
+    model = quantize(convnet, scheme=scheme, check=False).model
+    shared = model.to_bytes()
+
+    def apart(writer: Writer, *vector: Any, share: Callable[..., None] = Writer._share) -> None:
+        writer._shared.clear()
+        share(writer, *vector)
+
+    monkeypatch.setattr(Writer, "_share", apart)
+    separate = model.to_bytes()
+
+    assert len(shared) < 0.99 * len(separate)
+    for kernels in KERNELS:
+        outputs = []
+        for content in (shared, separate):
+            with Session(content, kernels=kernels) as session:
+                outputs.append({name: y.tobytes() for name, y in session.run(random_inputs(session, 1)).items()})
+        assert outputs[0] == outputs[1]
 
 
 def test_tensors_keep_their_index(convnet: Model, images: list[Array]) -> None:
