@@ -11,6 +11,7 @@
 #include "core/fixed_point.h"
 #include "kernels/registry.h"
 #include "ops/gemm.h"
+#include "ops/hybrid_gemm.h"
 
 namespace litesmith {
 namespace {
@@ -45,7 +46,7 @@ double PeakGmacs(const KernelTable& t) {
   std::vector<const int16_t*> rows;
   for (int i = 0; i < t.s16s8_gemm.mr; ++i) rows.push_back(a.data() + static_cast<size_t>(i) * k);
   const int panels = t.s16s8_gemm.max_panels;
-  const size_t stride = static_cast<size_t>(k) * kPanel + t.s16s8_gemm.panel_header_bytes;
+  const size_t stride = static_cast<size_t>(k) * kPanel + t.s16s8_gemm.panel_header;
   std::vector<int8_t> packed(stride * panels, 1);
   std::vector<int32_t> acc(static_cast<size_t>(t.s16s8_gemm.mr) * panels * kPanel);
   const double seconds =
@@ -82,6 +83,41 @@ void GemmLayers(const KernelTable& t) {
   }
 }
 
+// Float rows with int8 and with 16-bit float weights: rounding, product and scaling of blocks of pixels, as 1x1
+// convolutions do them.
+void HybridLayers(const KernelTable& t) {
+  struct Layer {
+    int m, k, n;
+  };
+  for (const Layer l : {Layer{12544, 16, 96}, {3136, 24, 144}, {3136, 144, 24}, {784, 32, 192}, {196, 384, 64},
+                        {196, 96, 576}, {49, 960, 160}, {1, 1024, 1000}}) {
+    std::vector<float> a(static_cast<size_t>(l.m) * l.k, 0.3f), out(static_cast<size_t>(l.m) * l.n), bias(l.n, 0.1f);
+    for (bool narrow : {true, false}) {
+      HybridGemm gemm;
+      const size_t size = static_cast<size_t>(l.n) * l.k;
+      if (narrow) {
+        gemm.Pack(t, std::vector<int8_t>(size, 3).data(), bias.data(), l.n, l.k);
+      } else {
+        gemm.PackRounded(t, std::vector<float>(size, 0.2f).data(), l.n, l.k);
+      }
+      gemm.SetFinish(bias.data(), 0.0f, 6.0f);
+      std::vector<int16_t> rounded(60 * gemm.k_padded());
+      const double seconds = BestSeconds([&] {
+        for (int first = 0; first < l.m; first += 60) {
+          const int m = std::min(60, l.m - first);
+          const int16_t* rows[60];
+          float steps[60];
+          std::fill_n(steps, m, gemm.Round(a.data() + static_cast<size_t>(first) * l.k, m * l.k, m * l.k, rounded.data()));
+          for (int i = 0; i < m; ++i) rows[i] = rounded.data() + i * l.k;
+          gemm.Run(rows, steps, m, 0, gemm.num_panels(), out.data() + static_cast<size_t>(first) * l.n, l.n);
+        }
+      });
+      std::printf("%-28s %5d x %4d -> %4d  %6.1f GMAC/s  from and to float\n", gemm.kernel_name(), l.m, l.k, l.n,
+                  static_cast<double>(l.m) * l.k * l.n / seconds * 1e-9);
+    }
+  }
+}
+
 void Values(const KernelTable& t) {
   const int n = 4096;
   std::vector<int16_t> a(n, 1234), b(n, -77), out(n);
@@ -102,12 +138,39 @@ void Values(const KernelTable& t) {
   report(t.s16_scale.name, n, [&] { t.s16_scale.run(a.data(), n, scale, out.data()); });
   report(t.f32_quantize_s16.name, n, [&] { t.f32_quantize_s16.run(f.data(), n, 1e-4f, out.data()); });
   report(t.s16_dequantize_f32.name, n, [&] { t.s16_dequantize_f32.run(a.data(), n, 1e-4f, g.data()); });
+  const std::vector<float> ones(n, 1.0f);
+  const FloatFinishView finish{ones.data(), ones.data(), 0.0f, 6.0f};
+  report(t.s32_finish_f32.name, n, [&] { t.s32_finish_f32.run(acc.data(), 16, n / 16, 16, ones.data(), finish, g.data(), 16); });
+  report(t.f32_max_abs.name, n, [&] { out[0] = t.f32_max_abs.run(f.data(), n) > 1.0f; });
+  report(t.f32_round_s16.name, n, [&] { t.f32_round_s16.run(f.data(), n, 100.0f, out.data()); });
   std::vector<const int16_t*> taps(64 * 10);
   for (size_t i = 0; i < taps.size(); ++i) taps[i] = a.data() + i % 100 * 16;
   std::vector<int16_t> weights(10 * kPanel, 3);
   report(t.s16s8_dwconv.name, 64 * 16, [&] {
     t.s16s8_dwconv.run(taps.data(), 64, 10, 0, 16, weights.data(), requant.View(0), out.data(), 16);
   });
+}
+
+void Depthwise(const KernelTable& t) {
+  struct Image {
+    int side, channels, stride;
+  };
+  for (const Image i : {Image{112, 32, 1}, {112, 96, 2}, {56, 144, 1}, {28, 192, 1}, {14, 576, 1}, {7, 960, 1}}) {
+    const size_t row = static_cast<size_t>(i.side) * i.channels;
+    const std::vector<float> in(row * (i.side + 2), 0.3f), weights(9 * i.channels, 0.1f);
+    const int side = i.side / i.stride;
+    std::vector<float> out(static_cast<size_t>(side) * side * i.channels);
+    const double seconds = BestSeconds([&] {
+      for (int y = 0; y < side; ++y) {
+        const float* first = in.data() + y * i.stride * row;
+        const Dw3x3Row v{{first, first + row, first + 2 * row}, i.side, i.channels, i.stride, 1, weights.data(),
+                         weights.data(), 0.0f, 6.0f};
+        t.f32_dwconv3x3_row.run(v, 0, side, out.data() + static_cast<size_t>(y) * side * i.channels);
+      }
+    });
+    std::printf("%-28s %3d x %3d x %3d, stride %d  %.1f GMAC/s\n", t.f32_dwconv3x3_row.name, i.side, i.side, i.channels,
+                i.stride, 9.0 * out.size() / seconds * 1e-9);
+  }
 }
 
 void Sparse(const KernelTable& t) {
@@ -136,6 +199,8 @@ int Main() {
     if (tier.table == nullptr || std::string(tier.name) == "scalar") continue;
     std::printf("tier %s\n", tier.name);
     GemmLayers(*tier.table);
+    HybridLayers(*tier.table);
+    Depthwise(*tier.table);
     Values(*tier.table);
     Sparse(*tier.table);
   }

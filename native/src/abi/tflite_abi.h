@@ -150,7 +150,9 @@ struct TfLiteContext {
   void* SetExternalContext;
   bool allow_fp32_relax_to_fp16;
   void* profiler;
-  void* unused_tail[11];  // trailing function pointers up to ReleaseSubgraphContext
+  void* unused_before_metadata[8];  // function pointers
+  TfLiteStatus (*GetModelMetadata)(const TfLiteContext*, const char* name, const char** ptr, size_t* bytes);
+  void* unused_tail[2];  // up to ReleaseSubgraphContext
 };
 
 struct TfLiteDelegate {

@@ -6,6 +6,7 @@
 #include <cstdio>
 #include <cstdlib>
 #include <cstring>
+#include <iterator>
 
 #include "core/graph.h"
 #include "core/partition.h"
@@ -15,6 +16,7 @@ namespace litesmith {
 namespace {
 
 constexpr char kNodeName[] = "LitesmithDelegate";
+constexpr double kMargin = 0.9;  // an operator taken for its speed alone must promise at least a tenth
 constexpr size_t kMostDecisions = 1 << 16;
 constexpr size_t kMostEvents = 1 << 20;  // 40 MB; a caller who never takes them must not fill the memory
 
@@ -49,6 +51,15 @@ const OpEntry* FindEntry(const std::vector<OpEntry>& entries, int code) {
   return nullptr;
 }
 
+bool PromisesToWin(const Op& op, std::string* why) {
+  double here_us = 0, stock_us = 0;
+  op.Estimate(&here_us, &stock_us);
+  char text[96];
+  std::snprintf(text, sizeof(text), "estimated at %.1f us against %.1f us of the stock engine", here_us, stock_us);
+  *why = text;
+  return here_us < kMargin * stock_us;
+}
+
 }  // namespace
 
 const char* OperatorName(int code) {
@@ -75,58 +86,95 @@ ThreadPool* Delegate::PoolFor(const TfLiteContext* context) {
   return pool_.get();
 }
 
-std::unique_ptr<Op> Delegate::MakeOp(const NodeView& node, std::string* why) const {
-  *why = "the operator is not implemented";
-  if (options_.int16) {
-    if (const OpEntry* entry = FindEntry(Int16Ops(), node.code())) {
-      if (auto op = entry->make(node, *kernels_, why)) return op;
-    }
-  }
-  if (options_.sparse && node.num_outputs() > 0 && node.output(0).type == kTfLiteFloat32) {
-    if (const OpEntry* entry = FindEntry(SparseOps(), node.code())) return entry->make(node, *kernels_, why);
-  }
-  return nullptr;
+std::unique_ptr<Op> Delegate::Make(Family family, const NodeView& node, std::string* why) const {
+  const auto& entries = family == Family::kInt16    ? Int16Ops()
+                        : family == Family::kSparse ? SparseOps()
+                        : family == Family::kHybrid ? HybridOps()
+                                                    : CompanionOps();
+  const OpEntry* entry = FindEntry(entries, node.code());
+  const bool is_float = node.num_outputs() > 0 && node.output(0).type == kTfLiteFloat32;
+  if (entry == nullptr || (family != Family::kInt16 && !is_float)) return nullptr;
+  return entry->make(node, *kernels_, why);
 }
 
-std::vector<int> Delegate::Decide(TfLiteContext* context) {
-  std::vector<int> taken;
-  std::vector<SparseCandidate> candidates;
-  std::vector<Decision> decisions;
-  const std::vector<int> plan = ExecutionPlan(context);
+std::unique_ptr<Op> Delegate::MakeTaken(const NodeView& node, std::string* why) const {
+  const auto found = taken_.find(node.index());
+  *why = "it was not taken";
+  return found == taken_.end() ? nullptr : Make(found->second, node, why);
+}
+
+std::vector<NodeView> Delegate::Nodes(TfLiteContext* context, const std::vector<int>& plan) const {
+  std::vector<NodeView> nodes;
   for (int index : plan) {
     TfLiteNode* node = nullptr;
     TfLiteRegistration* registration = nullptr;
     if (context->GetNodeAndRegistration(context, index, &node, &registration) != kTfLiteOk) continue;
-    const NodeView view(context, index, node, registration, &densified_);
-    Decision decision{0, index, OperatorName(view.code()), false, ""};
-    if (options_.only_node >= 0 && options_.only_node != index) {
-      decision.note = "only_node names another";
-    } else if (view.code() == kDensify) {
-      decision.note = "unpacked once by the runtime";
-    } else if (std::unique_ptr<Op> op = MakeOp(view, &decision.note)) {
-      decision.note = op->kernel_name();
-      if (op->layout() == Layout::kPlanar) {
-        candidates.push_back({view, std::move(op)});
-      } else {
-        decision.taken = true;
-        taken.push_back(index);
+    nodes.emplace_back(context, index, node, registration, &origins_);
+  }
+  return nodes;
+}
+
+std::vector<int> Delegate::Decide(TfLiteContext* context) {
+  std::vector<SparseCandidate> candidates;
+  std::map<int, std::string> notes;
+  const std::vector<int> plan = ExecutionPlan(context);
+  const std::vector<NodeView> nodes = Nodes(context, plan);
+  taken_.clear();
+  unread_.clear();
+  const bool hybrid_pays_anyway = options_.hybrid == Options::Choice::kOn;
+  const bool halves_allowed = options_.half == Options::Choice::kOn ||
+                              (options_.half == Options::Choice::kAuto && AllowsHalfPrecision(context));
+  for (const NodeView& node : nodes) {
+    std::string& note = notes[node.index()];
+    note = "the operator is not implemented";
+    if (options_.only_node >= 0 && options_.only_node != node.index()) {
+      note = "only_node names another";
+    } else if (node.code() == kDensify) {
+      note = "unpacked once by the runtime";
+    } else if (std::unique_ptr<Op> op = options_.int16 ? Make(Family::kInt16, node, &note) : nullptr) {
+      note = op->kernel_name();
+      taken_[node.index()] = Family::kInt16;
+    } else if (std::unique_ptr<Op> op = options_.sparse ? Make(Family::kSparse, node, &note) : nullptr) {
+      note = op->kernel_name();
+      candidates.push_back({node, std::move(op)});
+    } else if (options_.hybrid != Options::Choice::kOff) {
+      std::unique_ptr<Op> op = Make(Family::kHybrid, node, &note);
+      if (op && node.narrow(1).type == kTfLiteFloat16 && !halves_allowed) {
+        note = "weights of 16-bit floats, and the model does not say that less precision will do";
+        continue;
       }
+      if (!op || !(hybrid_pays_anyway || PromisesToWin(*op, &note))) continue;
+      note = op->kernel_name();
+      taken_[node.index()] = Family::kHybrid;
     }
-    decisions.push_back(decision);
   }
   for (const SparseVerdict& verdict : ChooseSparseChains(candidates)) {
-    for (Decision& decision : decisions) {
-      if (decision.node != verdict.node) continue;
-      decision.taken = verdict.taken;
-      if (!verdict.note.empty()) decision.note = verdict.note;
-    }
-    if (verdict.taken) taken.push_back(verdict.node);
+    if (verdict.taken) taken_[verdict.node] = Family::kSparse;
+    if (!verdict.note.empty()) notes[verdict.node] = verdict.note;
   }
-  for (int index : UnreadDensify(context, plan, densified_, taken)) {
-    for (Decision& decision : decisions) {
-      if (decision.node == index) decision = {0, index, decision.op, true, "read by its consumers as it is stored"};
+  if (options_.only_node < 0) {
+    TakeCompanions(nodes);
+    TakeUnread(nodes);
+    if (!hybrid_pays_anyway && MixesEngines(context, nodes)) {
+      for (auto node = taken_.begin(); node != taken_.end();) {
+        const bool stays = node->second == Family::kInt16 || node->second == Family::kSparse;
+        if (!stays) notes[node->first] = "with several threads two engines in turns are slower than one";
+        node = stays ? std::next(node) : taken_.erase(node);
+      }
+      unread_.clear();
+      TakeUnread(nodes);
     }
-    taken.push_back(index);
+  }
+  std::vector<Decision> decisions;
+  std::vector<int> taken;
+  for (const NodeView& node : nodes) {
+    const auto found = taken_.find(node.index());
+    const bool is_taken = found != taken_.end();
+    std::string note = notes[node.index()];
+    if (is_taken && found->second == Family::kUnread) note = "done by its consumers";
+    if (is_taken && found->second == Family::kCompanion) note = Make(Family::kCompanion, node, &note)->kernel_name();
+    decisions.push_back({0, node.index(), OperatorName(node.code()), is_taken, note});
+    if (is_taken) taken.push_back(node.index());
   }
   if (options_.verbose) {
     std::fprintf(stderr, "litesmith delegate: tier %s takes %zu of %zu nodes\n", kernels_->tier, taken.size(), plan.size());
@@ -137,6 +185,74 @@ std::vector<int> Delegate::Decide(TfLiteContext* context) {
   }
   Keep(std::move(decisions));
   return taken;
+}
+
+// Operators between hybrid ones, so that the chain stays in one engine.
+void Delegate::TakeCompanions(const std::vector<NodeView>& nodes) {
+  std::set<int> touched;  // tensors that hybrid operators and their companions read or write
+  const auto touch = [&](const NodeView& node) {
+    touched.insert(node.pad() != nullptr ? node.pad()->source : node.input_id(0));
+    if (node.code() == kAdd) touched.insert(node.input_id(1));
+    touched.insert(node.output_id(0));
+  };
+  for (const NodeView& node : nodes) {
+    const auto found = taken_.find(node.index());
+    if (found != taken_.end() && found->second == Family::kHybrid) touch(node);
+  }
+  if (touched.empty()) return;
+  for (bool changed = true; changed;) {
+    changed = false;
+    for (const NodeView& node : nodes) {
+      if (taken_.count(node.index()) || node.num_inputs() == 0 || node.num_outputs() != 1) continue;
+      const int source = node.pad() != nullptr ? node.pad()->source : node.input_id(0);
+      const bool near = touched.count(source) || touched.count(node.output_id(0)) ||
+                        (node.code() == kAdd && touched.count(node.input_id(1)));
+      std::string why;
+      if (!near || !Make(Family::kCompanion, node, &why)) continue;
+      taken_[node.index()] = Family::kCompanion;
+      touch(node);
+      changed = true;
+    }
+  }
+}
+
+// Nodes whose work their consumers do.
+void Delegate::TakeUnread(const std::vector<NodeView>& nodes) {
+  std::vector<int> all, hybrid, padding;
+  for (const NodeView& node : nodes) {
+    const auto found = taken_.find(node.index());
+    if (found == taken_.end()) continue;
+    all.push_back(node.index());
+    if (found->second != Family::kHybrid && found->second != Family::kCompanion) continue;
+    hybrid.push_back(node.index());
+    std::string why;
+    if (node.pad() != nullptr && Make(found->second, node, &why)->PadsItsInput()) padding.push_back(node.index());
+  }
+  const auto keys = [](const auto& map) {
+    std::set<int> tensors;
+    for (const auto& entry : map) tensors.insert(entry.first);
+    return tensors;
+  };
+  for (int node : UnreadNodes(nodes, keys(origins_.densified), all)) taken_[node] = Family::kUnread;
+  for (int node : UnreadNodes(nodes, keys(origins_.widened), hybrid)) unread_.insert(node);
+  for (int node : UnreadNodes(nodes, keys(origins_.padded), padding)) unread_.insert(node);
+  for (int node : unread_) taken_[node] = Family::kUnread;
+}
+
+// Whether another engine works between two hybrid operators while both have several threads. Its threads keep waiting
+// busily for the next operator, on the cores that ours need.
+bool Delegate::MixesEngines(const TfLiteContext* context, const std::vector<NodeView>& nodes) const {
+  if ((options_.num_threads > 0 ? options_.num_threads : context->recommended_num_threads) == 1) return false;
+  int hybrid_left = 0;
+  for (const auto& [node, family] : taken_) hybrid_left += family == Family::kHybrid;
+  const int hybrid_in_all = hybrid_left;
+  for (const NodeView& node : nodes) {
+    const auto found = taken_.find(node.index());
+    if (found != taken_.end() && found->second == Family::kHybrid) --hybrid_left;
+    const bool between = hybrid_left > 0 && hybrid_left < hybrid_in_all;
+    if (between && found == taken_.end() && origins_.widened.count(node.output_id(0)) == 0) return true;
+  }
+  return false;
 }
 
 void Delegate::Keep(std::vector<Decision> decisions) {
@@ -155,7 +271,7 @@ TfLiteStatus Delegate::Claim(TfLiteContext* context) {
     Keep({{0, -1, "GRAPH", false, refusal}});
     return kTfLiteOk;
   }
-  densified_ = FindDensified(context);
+  origins_ = FindOrigins(context);
   const std::vector<int> taken = Decide(context);
   if (taken.empty()) return kTfLiteOk;
 

@@ -4,8 +4,10 @@
 #define LITESMITH_CORE_DELEGATE_H_
 
 #include <atomic>
+#include <map>
 #include <memory>
 #include <mutex>
+#include <set>
 #include <string>
 #include <vector>
 
@@ -33,6 +35,9 @@ struct OpEvent {
   int64_t node;  // -1: a layout conversion
 };
 
+// Why a node is taken, and so which operator runs it.
+enum class Family { kInt16, kSparse, kHybrid, kCompanion, kUnread };
+
 class Delegate {
  public:
   // `kernels` may be null: then nothing is claimed. `no_kernels_reason` says why it, or a better tier, is missing.
@@ -44,11 +49,11 @@ class Delegate {
   const KernelTable& kernels() const { return *kernels_; }
   ThreadPool* PoolFor(const TfLiteContext* context);
 
-  // The operator for a node, or null with the reason. Used to decide and again to build the partition.
-  std::unique_ptr<Op> MakeOp(const NodeView& node, std::string* why) const;
-
-  // What DENSIFY nodes unpack in the graph being claimed; valid while partitions are built.
-  const DensifyMap& densified() const { return densified_; }
+  // Of the graph being claimed; valid while partitions are built. The operator of a node that was taken, or null with the
+  // reason; whether a taken node need not run; and what tensors come from.
+  std::unique_ptr<Op> MakeTaken(const NodeView& node, std::string* why) const;
+  bool is_unread(int node) const { return unread_.count(node) > 0; }
+  const Origins& origins() const { return origins_; }
 
   bool profiling() const { return profiling_.load(std::memory_order_relaxed); }
   void SetProfiling(bool on);
@@ -62,6 +67,11 @@ class Delegate {
   static TfLiteStatus PrepareGraph(TfLiteContext* context, TfLiteDelegate* delegate);
   TfLiteStatus Claim(TfLiteContext* context);
   std::vector<int> Decide(TfLiteContext* context);
+  std::unique_ptr<Op> Make(Family family, const NodeView& node, std::string* why) const;
+  std::vector<NodeView> Nodes(TfLiteContext* context, const std::vector<int>& plan) const;
+  void TakeCompanions(const std::vector<NodeView>& nodes);
+  void TakeUnread(const std::vector<NodeView>& nodes);
+  bool MixesEngines(const TfLiteContext* context, const std::vector<NodeView>& nodes) const;
   void Keep(std::vector<Decision> decisions);
 
   Options options_;
@@ -69,7 +79,9 @@ class Delegate {
   std::string no_kernels_reason_;
   TfLiteDelegate abi_;
   std::mutex claim_mutex_;  // one graph is claimed at a time
-  DensifyMap densified_;    // of that graph
+  Origins origins_;         // of that graph, as all up to the next mutex
+  std::map<int, Family> taken_;
+  std::set<int> unread_;
   std::mutex mutex_;        // guards everything below
   std::unique_ptr<ThreadPool> pool_;
   std::vector<Decision> decisions_;

@@ -3,6 +3,7 @@
 #include "core/graph.h"
 
 #include <algorithm>
+#include <iterator>
 
 namespace litesmith {
 namespace {
@@ -78,48 +79,81 @@ std::vector<int> ExecutionPlan(TfLiteContext* context) {
   return std::vector<int>(plan->data, plan->data + plan->size);
 }
 
-DensifyMap FindDensified(TfLiteContext* context) {
-  DensifyMap map;
+// LiteRT's converter writes this entry on demand, for instance "fp16accfp32"; XNNPACK reads it too.
+bool AllowsHalfPrecision(const TfLiteContext* context) {
+  const char* text = nullptr;
+  size_t bytes = 0;
+  return context->GetModelMetadata != nullptr &&
+         context->GetModelMetadata(context, "reduced_precision_support", &text, &bytes) == kTfLiteOk &&
+         std::string(text, bytes).rfind("fp16", 0) == 0;
+}
+
+namespace {
+
+// A PAD with zeros, of height and width alone.
+bool ReadPad(const TfLiteContext* context, const TfLiteNode& node, ZeroPad* pad) {
+  const TfLiteTensor& in = context->tensors[node.inputs->data[0]];
+  const TfLiteTensor& sizes = context->tensors[node.inputs->data[1]];
+  if (in.type != kTfLiteFloat32 || in.dims == nullptr || in.dims->size != 4 || sizes.type != kTfLiteInt32 ||
+      !IsConstant(sizes) || sizes.bytes != 8 * sizeof(int32_t)) {
+    return false;
+  }
+  const auto* n = static_cast<const int32_t*>(sizes.data);
+  if (n[0] || n[1] || n[6] || n[7] || *std::min_element(n, n + 8) < 0 || *std::max_element(n, n + 8) > 16) return false;
+  *pad = {node.inputs->data[0], n[2], n[3], n[4], n[5]};
+  return true;
+}
+
+}  // namespace
+
+Origins FindOrigins(TfLiteContext* context) {
+  Origins found;
   for (int index : ExecutionPlan(context)) {
     TfLiteNode* node = nullptr;
     TfLiteRegistration* registration = nullptr;
     if (context->GetNodeAndRegistration(context, index, &node, &registration) != kTfLiteOk) continue;
-    if (node->inputs->size != 1 || node->outputs->size != 1) continue;
-    const int input = node->inputs->data[0], output = node->outputs->data[0];
+    for (int i = 0; i < node->inputs->size; ++i) ++found.readers[node->inputs->data[i]];
+    if (node->outputs->size != 1) continue;
+    const int output = node->outputs->data[0], code = registration->builtin_code;
+    ZeroPad pad;
+    if (code == kPad && node->inputs->size == 2 && ReadPad(context, *node, &pad)) found.padded[output] = pad;
+    if (node->inputs->size != 1) continue;
+    const int input = node->inputs->data[0];
     const TfLiteTensor& source = context->tensors[input];
-    if (registration->builtin_code == kDensify && IsConstant(source) && source.sparsity != nullptr) map[output] = input;
-    if (registration->builtin_code == kDequantize && source.type == kTfLiteFloat16 && map.count(input)) {
-      map[output] = map[input];  // the plan is in order: the DENSIFY came first
+    const bool is_sparse = source.sparsity != nullptr, is_half = source.type == kTfLiteFloat16;
+    if (code == kDensify && IsConstant(source) && is_sparse) found.densified[output] = input;
+    if (code != kDequantize) continue;
+    if (is_half && found.densified.count(input)) {
+      found.densified[output] = found.densified[input];  // the plan is in order: the DENSIFY came first
+    } else if (IsConstant(source) && !is_sparse && (is_half || source.type == kTfLiteInt8) &&
+               context->tensors[output].type == kTfLiteFloat32) {
+      found.widened[output] = input;
     }
   }
-  return map;
+  for (auto pad = found.padded.begin(); pad != found.padded.end();) {
+    pad = found.readers[pad->first] == 1 ? std::next(pad) : found.padded.erase(pad);
+  }
+  return found;
 }
 
-std::vector<int> UnreadDensify(TfLiteContext* context, const std::vector<int>& plan, const DensifyMap& densified,
-                               const std::vector<int>& taken) {
-  std::unordered_map<int, int> readers, readers_taken;
-  for (int index : plan) {
-    TfLiteNode* node = nullptr;
-    TfLiteRegistration* registration = nullptr;
-    if (context->GetNodeAndRegistration(context, index, &node, &registration) != kTfLiteOk) continue;
-    const bool is_taken = std::find(taken.begin(), taken.end(), index) != taken.end();
-    for (int i = 0; i < node->inputs->size; ++i) {
-      ++readers[node->inputs->data[i]];
-      readers_taken[node->inputs->data[i]] += is_taken;
+std::vector<int> UnreadNodes(const std::vector<NodeView>& nodes, const std::set<int>& tensors,
+                             const std::vector<int>& readers) {
+  std::unordered_map<int, int> all_readers, these_readers;
+  for (const NodeView& node : nodes) {
+    const bool is_one = std::find(readers.begin(), readers.end(), node.index()) != readers.end();
+    for (int i = 0; i < node.num_inputs(); ++i) {
+      ++all_readers[node.input_id(i)];
+      these_readers[node.input_id(i)] += is_one;
     }
   }
-  std::vector<int> nodes;
-  for (auto step = plan.rbegin(); step != plan.rend(); ++step) {  // a DEQUANTIZE before the DENSIFY that it reads
-    TfLiteNode* node = nullptr;
-    TfLiteRegistration* registration = nullptr;
-    if (context->GetNodeAndRegistration(context, *step, &node, &registration) != kTfLiteOk) continue;
-    const int tensor = node->outputs->size == 1 ? node->outputs->data[0] : kTfLiteOptionalTensor;
-    if (!densified.count(tensor) || readers[tensor] == 0 || readers[tensor] != readers_taken[tensor]) continue;
-    nodes.push_back(*step);
-    ++readers_taken[node->inputs->data[0]];
+  std::vector<int> unread;
+  for (auto node = nodes.rbegin(); node != nodes.rend(); ++node) {  // a DEQUANTIZE before the DENSIFY that it reads
+    const int tensor = node->num_outputs() == 1 ? node->output_id(0) : kTfLiteOptionalTensor;
+    if (!tensors.count(tensor) || all_readers[tensor] == 0 || all_readers[tensor] != these_readers[tensor]) continue;
+    unread.push_back(node->index());
+    ++these_readers[node->input_id(0)];
   }
-  std::sort(nodes.begin(), nodes.end());
-  return nodes;
+  return unread;
 }
 
 }  // namespace litesmith

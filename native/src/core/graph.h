@@ -1,9 +1,11 @@
 // SPDX-License-Identifier: Apache-2.0
-// Questions about the whole graph: may its structures be trusted, and what do DENSIFY nodes unpack.
+// Questions about the whole graph: may its structures be trusted, and which nodes need not run.
 #ifndef LITESMITH_CORE_GRAPH_H_
 #define LITESMITH_CORE_GRAPH_H_
 
+#include <set>
 #include <string>
+#include <vector>
 
 #include "core/node_view.h"
 
@@ -17,12 +19,15 @@ std::string CheckAbi(TfLiteContext* context);
 // A copy: the runtime frees the array it hands out at the next question.
 std::vector<int> ExecutionPlan(TfLiteContext* context);
 
-DensifyMap FindDensified(TfLiteContext* context);
+// Whether the model's metadata say that it may be computed with the precision of 16-bit floats.
+bool AllowsHalfPrecision(const TfLiteContext* context);
 
-// The DENSIFY nodes, and DEQUANTIZE nodes behind them, of which all consumers are taken: unpacked, their values would only
-// take memory.
-std::vector<int> UnreadDensify(TfLiteContext* context, const std::vector<int>& plan, const DensifyMap& densified,
-                               const std::vector<int>& taken);
+Origins FindOrigins(TfLiteContext* context);
+
+// The nodes that write one of `tensors`, of which all consumers are in `readers`, and the nodes that only those read: their
+// values would only take memory.
+std::vector<int> UnreadNodes(const std::vector<NodeView>& nodes, const std::set<int>& tensors,
+                             const std::vector<int>& readers);
 
 }  // namespace litesmith
 

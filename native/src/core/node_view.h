@@ -42,15 +42,24 @@ inline bool IsConstant(const TfLiteTensor& tensor) {
   return tensor.allocation_type == kTfLiteMmapRo && tensor.data != nullptr;
 }
 
-// Tensors that a DENSIFY node unpacks from a sparse constant, also through a DEQUANTIZE of its 16-bit floats:
-// output tensor id -> constant tensor id.
-using DensifyMap = std::unordered_map<int, int>;
+// What tensors come from, through nodes that need not run because their consumers can do their work: by the id of the
+// tensor that such a node writes.
+struct ZeroPad {
+  int source;  // the tensor that is padded
+  int top, bottom, left, right;
+};
+struct Origins {
+  std::unordered_map<int, int> densified;   // by DENSIFY from a sparse constant, also through a DEQUANTIZE of its halves
+  std::unordered_map<int, int> widened;     // by DEQUANTIZE from a plain constant of 16-bit floats or int8
+  std::unordered_map<int, ZeroPad> padded;  // by PAD of height and width of a float image, read by one node alone
+  std::unordered_map<int, int> readers;     // of any tensor: how many nodes
+};
 
 class NodeView {
  public:
   NodeView(const TfLiteContext* context, int index, const TfLiteNode* node, const TfLiteRegistration* registration,
-           const DensifyMap* densified)
-      : context_(context), index_(index), node_(node), code_(registration->builtin_code), densified_(densified) {}
+           const Origins* origins)
+      : context_(context), index_(index), node_(node), code_(registration->builtin_code), origins_(origins) {}
 
   int index() const { return index_; }
   int code() const { return code_; }
@@ -63,9 +72,21 @@ class NodeView {
   const TfLiteTensor& output(int i) const { return context_->tensors[output_id(i)]; }
   // The constant behind input i, through a DENSIFY node if there is one.
   const TfLiteTensor& weights(int i) const {
-    const auto found = densified_->find(input_id(i));
-    return found == densified_->end() ? input(i) : context_->tensors[found->second];
+    const auto found = origins_->densified.find(input_id(i));
+    return found == origins_->densified.end() ? input(i) : context_->tensors[found->second];
   }
+  // The constant that input i is widened from by a DEQUANTIZE node, or the input itself.
+  const TfLiteTensor& narrow(int i) const {
+    const auto found = origins_->widened.find(input_id(i));
+    return found == origins_->widened.end() ? input(i) : context_->tensors[found->second];
+  }
+  // The padding that makes input 0, or null.
+  const ZeroPad* pad() const {
+    const auto found = origins_->padded.find(input_id(0));
+    return found == origins_->padded.end() ? nullptr : &found->second;
+  }
+  const ZeroPad& produced_pad() const { return origins_->padded.at(output_id(0)); }
+  const TfLiteTensor& tensor(int id) const { return context_->tensors[id]; }
 
   template <class Params>
   const Params& params() const {
@@ -78,7 +99,7 @@ class NodeView {
   int index_;
   const TfLiteNode* node_;
   int32_t code_;
-  const DensifyMap* densified_;
+  const Origins* origins_;
 };
 
 }  // namespace litesmith

@@ -17,6 +17,8 @@ namespace litesmith {
 // being height * width floats rounded up (see ops/planar.h).
 enum class Layout { kNhwc, kPlanar };
 
+class HybridGemm;
+
 struct RunArgs {
   const void* const* inputs;  // null for an absent optional input
   void* const* outputs;
@@ -44,6 +46,10 @@ class Op {
   // True when a vector load may reach up to 64 bytes past the end of input 0.
   virtual bool ReadsPastInput() const { return false; }
   virtual Layout layout() const { return Layout::kNhwc; }
+  // Where the operator is a 1x1 convolution of neighbouring pixels: its product, which may run on some of them.
+  virtual const HybridGemm* Pointwise() const { return nullptr; }
+  // True when input 0 is read from before the PAD node that makes it (NodeView::pad).
+  virtual bool PadsItsInput() const { return false; }
   // Indices of inputs whose data the operator needs at run time (weights were packed).
   virtual std::vector<int> RuntimeInputs() const { return {0}; }
   // What the operator costs here and in the stock engine, in microseconds of one core; 0 and 0: always worth taking.
@@ -63,6 +69,10 @@ struct OpEntry {
 const std::vector<OpEntry>& Int16Ops();
 // Float operators of sparse chains, by builtin code.
 const std::vector<OpEntry>& SparseOps();
+// Float operators with int8 or 16-bit float weights, by builtin code.
+const std::vector<OpEntry>& HybridOps();
+// Float operators that are taken for the sake of hybrid ones around them.
+const std::vector<OpEntry>& CompanionOps();
 
 const char* OperatorName(int code);
 

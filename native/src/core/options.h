@@ -13,6 +13,9 @@ struct Options {
   std::string isa = "auto";  // or the name of a tier
   bool int16 = true;         // take int16x8 operators
   bool sparse = true;        // take pruned float operators
+  enum class Choice { kOff, kAuto, kOn };
+  Choice hybrid = Choice::kAuto;  // take float operators with int8 or 16-bit float weights; auto: where it pays
+  Choice half = Choice::kAuto;    // those of 16-bit floats; auto: where the model's metadata allow less precision
   bool verbose = false;      // say on stderr what is taken and why the rest is not
   int only_node = -1;        // take this node alone; for tests
 };

@@ -9,12 +9,16 @@
 
 #include "core/arena.h"
 #include "core/delegate.h"
+#include "ops/depthwise_nhwc.h"
+#include "ops/hybrid_block.h"
 #include "ops/makers.h"
 #include "ops/planar.h"
 
 namespace litesmith {
 namespace {
 
+// Smaller ones stay in the second-level cache between two operators, and products of few rows are slower.
+constexpr size_t kLargeImage = 512 * 1024;
 constexpr size_t kGuardBytes = 64;  // vector loads may begin before a tensor and end behind it
 
 int64_t Now() {
@@ -36,6 +40,7 @@ Partition::Partition(Delegate* delegate, TfLiteContext* context, const TfLiteDel
   input_ids_ = ids(*params.input_tensors);
   output_ids_ = ids(*params.output_tensors);
   const std::vector<int> nodes = ids(*params.nodes_to_replace);
+  std::vector<Item> items;
   for (int index : nodes) {
     TfLiteNode* node = nullptr;
     TfLiteRegistration* registration = nullptr;
@@ -43,19 +48,65 @@ Partition::Partition(Delegate* delegate, TfLiteContext* context, const TfLiteDel
       error_ = "node " + std::to_string(index) + " cannot be read";
       return;
     }
-    const NodeView view(context, index, node, registration, &delegate->densified());
-    const bool densify = delegate->densified().count(view.output_id(0)) > 0;
-    const auto leaves = [&](int id) { return std::find(output_ids_.begin(), output_ids_.end(), id) != output_ids_.end(); };
-    if (densify && !leaves(view.output_id(0))) continue;  // its consumers read the sparse constant themselves
+    const NodeView view(context, index, node, registration, &delegate->origins());
+    const bool densify = delegate->origins().densified.count(view.output_id(0)) > 0;
+    const bool pad = delegate->is_unread(index) && view.code() == kPad;
+    if (delegate->is_unread(index) && !(pad && Leaves(view.output_id(0)))) continue;
+    if (densify && !Leaves(view.output_id(0))) continue;  // its consumers read the sparse constant themselves
     std::string why;
-    std::unique_ptr<Op> op = densify ? MakeDensify(view, delegate->kernels(), &why) : delegate->MakeOp(view, &why);
+    std::unique_ptr<Op> op = densify ? MakeDensify(view, delegate->kernels(), &why)
+                             : pad   ? MakePadNhwc(view, delegate->kernels(), &why)
+                                     : delegate->MakeTaken(view, &why);
     if (!op) {
       error_ = "node " + std::to_string(index) + " " + OperatorName(view.code()) + ": " + why;
       return;
     }
     op->Pack();
-    AddStep(context, view, std::move(op));
+    items.push_back(MakeItem(view, std::move(op)));
   }
+  JoinBlocks(context, delegate->origins(), &items);
+  for (Item& item : items) AddStep(context, std::move(item));
+}
+
+bool Partition::Leaves(int tensor) const {
+  return std::find(output_ids_.begin(), output_ids_.end(), tensor) != output_ids_.end();
+}
+
+Partition::Item Partition::MakeItem(const NodeView& node, std::unique_ptr<Op> op) {
+  Item item{nullptr, node.index(), OperatorName(node.code()), std::vector<int>(node.num_inputs(), kTfLiteOptionalTensor), {}};
+  for (int i : op->RuntimeInputs()) {
+    if (node.has_input(i)) item.inputs[i] = i == 0 && op->PadsItsInput() ? node.pad()->source : node.input_id(i);
+  }
+  for (int i = 0; i < node.num_outputs(); ++i) item.outputs.push_back(node.output_id(i));
+  item.op = std::move(op);
+  return item;
+}
+
+// A depthwise convolution between two pointwise ones, or beside one, runs with them row by row.
+void Partition::JoinBlocks(const TfLiteContext* context, const Origins& origins, std::vector<Item>* items) const {
+  const auto only_here = [&](int tensor) {  // read by one node, which may be a PAD that is not run
+    const auto found = origins.readers.find(tensor);
+    return found != origins.readers.end() && found->second == 1 && !Leaves(tensor);
+  };
+  const auto is_pointwise = [](const Item& item) { return item.op && item.op->Pointwise() != nullptr; };
+  for (Item& item : *items) {
+    if (!item.op || dynamic_cast<DepthwiseNhwc*>(item.op.get()) == nullptr) continue;
+    const int input = item.inputs[0], output = item.outputs[0];
+    if (NumElements(ShapeOf(context->tensors[input])) * sizeof(float) < kLargeImage) continue;
+    Item *before = nullptr, *after = nullptr;
+    for (Item& other : *items) {
+      if (is_pointwise(other) && other.outputs[0] == input && only_here(input)) before = &other;
+      if (is_pointwise(other) && other.inputs[0] == output && only_here(output)) after = &other;
+    }
+    if (before == nullptr && after == nullptr) continue;
+    Item& place = after != nullptr ? *after : item;  // the last of them: all its inputs are there by then
+    std::unique_ptr<Op> depthwise = std::move(item.op);
+    std::unique_ptr<Op> first = before == nullptr ? nullptr : std::move(before->op);
+    std::unique_ptr<Op> last = after == nullptr ? nullptr : std::move(after->op);
+    place.inputs = {before != nullptr ? before->inputs[0] : input};
+    place.op = MakeHybridBlock(std::move(first), std::move(depthwise), std::move(last));
+  }
+  items->erase(std::remove_if(items->begin(), items->end(), [](const Item& item) { return !item.op; }), items->end());
 }
 
 int Partition::SlotOf(TfLiteContext* context, int tensor_id) {
@@ -118,17 +169,15 @@ int Partition::InputSlot(TfLiteContext* context, const Op& op, int tensor_id) {
   return slot;
 }
 
-void Partition::AddStep(TfLiteContext* context, const NodeView& node, std::unique_ptr<Op> op) {
+void Partition::AddStep(TfLiteContext* context, Item item) {
   Step step;
-  step.node = node.index();
-  step.name = OperatorName(node.code());
-  step.inputs.assign(node.num_inputs(), -1);
-  for (int i : op->RuntimeInputs()) {
-    if (node.has_input(i)) step.inputs[i] = InputSlot(context, *op, node.input_id(i));
-  }
+  step.node = item.node;
+  step.name = item.name;
+  const Op* op = item.op.get();
+  for (int id : item.inputs) step.inputs.push_back(id == kTfLiteOptionalTensor ? -1 : InputSlot(context, *op, id));
   std::vector<std::pair<int, int>> to_convert;
-  for (int i = 0; i < node.num_outputs(); ++i) {
-    const int slot = SlotOf(context, node.output_id(i));
+  for (int id : item.outputs) {
+    const int slot = SlotOf(context, id);
     if (op->layout() == Layout::kPlanar && slots_[slot].external) {
       const int own = AddOwnSlot(slot, Layout::kPlanar);
       twin_[slot] = own;
@@ -139,7 +188,7 @@ void Partition::AddStep(TfLiteContext* context, const NodeView& node, std::uniqu
       step.outputs.push_back(slot);
     }
   }
-  step.op = std::move(op);
+  step.op = std::move(item.op);
   steps_.push_back(std::move(step));
   for (const auto& [from, to] : to_convert) AddConversion(from, to);
 }

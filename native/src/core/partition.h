@@ -49,7 +49,17 @@ class Partition {
   int AddOwnSlot(int like, Layout layout);
   void AddConversion(int from, int to);
   int InputSlot(TfLiteContext* context, const Op& op, int tensor_id);
-  void AddStep(TfLiteContext* context, const NodeView& node, std::unique_ptr<Op> op);
+  // An operator and the tensors it reads and writes.
+  struct Item {
+    std::unique_ptr<Op> op;
+    int node;
+    const char* name;
+    std::vector<int> inputs, outputs;
+  };
+  static Item MakeItem(const NodeView& node, std::unique_ptr<Op> op);
+  void JoinBlocks(const TfLiteContext* context, const Origins& origins, std::vector<Item>* items) const;
+  bool Leaves(int tensor) const;
+  void AddStep(TfLiteContext* context, Item item);
   bool InferShapes(TfLiteContext* context);
   bool PlanMemory();
   TfLiteStatus Bind(TfLiteContext* context);

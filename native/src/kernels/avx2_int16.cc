@@ -19,7 +19,8 @@ struct PairOfInt16 {
 inline __m256i Load(const void* p) { return _mm256_loadu_si256(static_cast<const __m256i*>(p)); }
 inline void Store(void* p, __m256i v) { _mm256_storeu_si256(static_cast<__m256i*>(p), v); }
 
-void PackPairs(const int8_t* weights, size_t row_stride, int n, int k, int8_t* panel) {
+template <class Weight>
+void PackPairs(const Weight* weights, size_t row_stride, int n, int k, Weight* panel) {
   const int pairs = (k + 1) / 2;
   for (int i = 0; i < pairs * 2 * kPanel; ++i) panel[i] = 0;
   for (int c = 0; c < n; ++c) {
@@ -29,9 +30,19 @@ void PackPairs(const int8_t* weights, size_t row_stride, int n, int k, int8_t* p
 
 // One row of the tile. In assembly because gcc 12 otherwise loads the pairs of all rows first and spills half of the 12
 // accumulators inside the loop; with this order 16 registers are enough.
+template <bool kHalf>
 __attribute__((always_inline)) inline void MultiplyAddPair(const int16_t* pair, __m256i w0, __m256i w1, __m256i& sum0,
                                                             __m256i& sum1) {
   __m256i broadcast, product;
+  if constexpr (kHalf) {
+    asm volatile(
+        "vpbroadcastd %[pair], %[broadcast]\n\t"
+        "vpmaddwd %[w0], %[broadcast], %[broadcast]\n\t"
+        "vpaddd %[broadcast], %[sum0], %[sum0]"
+        : [sum0] "+x"(sum0), [broadcast] "=&x"(broadcast)
+        : [pair] "m"(*reinterpret_cast<const PairOfInt16*>(pair)), [w0] "x"(w0));
+    return;
+  }
   asm volatile(
       "vpbroadcastd %[pair], %[broadcast]\n\t"
       "vpmaddwd %[w0], %[broadcast], %[product]\n\t"
@@ -42,42 +53,103 @@ __attribute__((always_inline)) inline void MultiplyAddPair(const int16_t* pair, 
       : [pair] "m"(*reinterpret_cast<const PairOfInt16*>(pair)), [w0] "x"(w0), [w1] "x"(w1));
 }
 
-// Only loops and stores: with the requantization in the same function gcc spills the accumulators inside the loop, and
-// it does the same when they are an array.
-template <int kRows>
-__attribute__((noinline)) void GemmTile(const int16_t* const* rows, int k, const int8_t* panel, int32_t* acc) {
-  const int16_t* const row0 = rows[0];
-  const int16_t* const row1 = rows[kRows > 1 ? 1 : 0];
-  const int16_t* const row2 = rows[kRows > 2 ? 2 : 0];
-  const int16_t* const row3 = rows[kRows > 3 ? 3 : 0];
-  const int16_t* const row4 = rows[kRows > 4 ? 4 : 0];
-  const int16_t* const row5 = rows[kRows > 5 ? 5 : 0];
-  const __m256i zero = _mm256_setzero_si256();
-  __m256i a0 = zero, a1 = zero, a2 = zero, a3 = zero, a4 = zero, a5 = zero;
-  __m256i b0 = zero, b1 = zero, b2 = zero, b3 = zero, b4 = zero, b5 = zero;
-  for (int j = 0; j < k; j += 2, panel += 2 * kPanel) {
-    const __m256i w0 = _mm256_cvtepi8_epi16(_mm_loadu_si128(reinterpret_cast<const __m128i*>(panel)));
-    const __m256i w1 = _mm256_cvtepi8_epi16(_mm_loadu_si128(reinterpret_cast<const __m128i*>(panel + kPanel)));
-    MultiplyAddPair(row0 + j, w0, w1, a0, b0);
-    if constexpr (kRows > 1) MultiplyAddPair(row1 + j, w0, w1, a1, b1);
-    if constexpr (kRows > 2) MultiplyAddPair(row2 + j, w0, w1, a2, b2);
-    if constexpr (kRows > 3) MultiplyAddPair(row3 + j, w0, w1, a3, b3);
-    if constexpr (kRows > 4) MultiplyAddPair(row4 + j, w0, w1, a4, b4);
-    if constexpr (kRows > 5) MultiplyAddPair(row5 + j, w0, w1, a5, b5);
+inline __m256i LoadWidened(const int8_t* p) {
+  return _mm256_cvtepi8_epi16(_mm_loadu_si128(reinterpret_cast<const __m128i*>(p)));
+}
+inline __m256i LoadWidened(const int16_t* p) { return Load(p); }
+
+// The accumulators a0, b0 … a5, b5 of kRows rows and one panel. In macros because gcc 12 spills them inside the loop when
+// they are an array.
+#define LITESMITH_TILE_ROWS(rows)                                                                       \
+  const int16_t* const row0 = (rows)[0];                                                                \
+  const int16_t* const row1 = (rows)[kRows > 1 ? 1 : 0];                                                \
+  const int16_t* const row2 = (rows)[kRows > 2 ? 2 : 0];                                                \
+  const int16_t* const row3 = (rows)[kRows > 3 ? 3 : 0];                                                \
+  const int16_t* const row4 = (rows)[kRows > 4 ? 4 : 0];                                                \
+  const int16_t* const row5 = (rows)[kRows > 5 ? 5 : 0];
+#define LITESMITH_TILE_SUMS(panel, k)                                                                   \
+  __m256i a0 = _mm256_setzero_si256(), a1 = a0, a2 = a0, a3 = a0, a4 = a0, a5 = a0;                     \
+  __m256i b0 = a0, b1 = a0, b2 = a0, b3 = a0, b4 = a0, b5 = a0;                                         \
+  for (int j = 0; j < (k); j += 2) {                                                                    \
+    const __m256i w0 = LoadWidened((panel) + j * kPanel), w1 = LoadWidened((panel) + (j + 1) * kPanel); \
+    MultiplyAddPair<kHalf>(row0 + j, w0, w1, a0, b0);                                                   \
+    if constexpr (kRows > 1) MultiplyAddPair<kHalf>(row1 + j, w0, w1, a1, b1);                          \
+    if constexpr (kRows > 2) MultiplyAddPair<kHalf>(row2 + j, w0, w1, a2, b2);                          \
+    if constexpr (kRows > 3) MultiplyAddPair<kHalf>(row3 + j, w0, w1, a3, b3);                          \
+    if constexpr (kRows > 4) MultiplyAddPair<kHalf>(row4 + j, w0, w1, a4, b4);                          \
+    if constexpr (kRows > 5) MultiplyAddPair<kHalf>(row5 + j, w0, w1, a5, b5);                          \
   }
+#define LITESMITH_TILE_EACH(use)                \
+  use(0, a0, b0);                               \
+  if constexpr (kRows > 1) use(1, a1, b1);      \
+  if constexpr (kRows > 2) use(2, a2, b2);      \
+  if constexpr (kRows > 3) use(3, a3, b3);      \
+  if constexpr (kRows > 4) use(4, a4, b4);      \
+  if constexpr (kRows > 5) use(5, a5, b5);
+
+// Only loops and stores: with the requantization in the same function gcc spills the accumulators inside the loop.
+template <int kRows, class Weight>
+__attribute__((noinline)) void GemmTile(const int16_t* const* rows, int k, const Weight* panel, int32_t* acc) {
+  constexpr bool kHalf = false;
+  LITESMITH_TILE_ROWS(rows)
+  LITESMITH_TILE_SUMS(panel, k)
   const auto store = [acc](int i, __m256i a, __m256i b) {
     Store(acc + i * kPanel, a);
     Store(acc + i * kPanel + 8, b);
   };
-  store(0, a0, b0);
-  if constexpr (kRows > 1) store(1, a1, b1);
-  if constexpr (kRows > 2) store(2, a2, b2);
-  if constexpr (kRows > 3) store(3, a3, b3);
-  if constexpr (kRows > 4) store(4, a4, b4);
-  if constexpr (kRows > 5) store(5, a5, b5);
+  LITESMITH_TILE_EACH(store)
 }
 
-void s16s8_gemm_6x16__avx2(const int16_t* const* rows, int m, int k, const int8_t* panel, size_t, int, int32_t* acc) {
+// Whole panels to floats, straight from the accumulators: what short K is bound by is everything but the products.
+template <int kRows, bool kHalf, class Weight>
+__attribute__((noinline)) void GemmTileToFloat(const int16_t* const* rows, int k, const Weight* panel,
+                                               size_t panel_stride, int panels, const float* steps,
+                                               const FloatFinishView& q, float* out, size_t out_stride) {
+  LITESMITH_TILE_ROWS(rows)
+  const float* scale = q.scale;
+  const float* bias = q.bias;
+  for (; panels > 0; --panels, panel += panel_stride, scale += kPanel, bias += kPanel, out += kPanel) {
+    LITESMITH_TILE_SUMS(panel, k)
+    const __m256 lo = _mm256_set1_ps(q.lo), hi = _mm256_set1_ps(q.hi);
+    const auto finish = [&](int i, __m256i sum, int c) __attribute__((always_inline)) {
+      const __m256 factor = _mm256_mul_ps(_mm256_broadcast_ss(steps + i), _mm256_loadu_ps(scale + c));
+      const __m256 value = _mm256_fmadd_ps(_mm256_cvtepi32_ps(sum), factor, _mm256_loadu_ps(bias + c));
+      _mm256_storeu_ps(out + i * out_stride + c, _mm256_min_ps(hi, _mm256_max_ps(lo, value)));
+    };
+    const auto both = [&](int i, __m256i a, __m256i b) __attribute__((always_inline)) {
+      finish(i, a, 0);
+      if constexpr (!kHalf) finish(i, b, 8);
+    };
+    LITESMITH_TILE_EACH(both)
+  }
+}
+
+template <bool kHalf, class Weight>
+void PanelsToFloat(const int16_t* const* rows, int m, int k, const Weight* panel, size_t panel_stride, int panels,
+                   const float* steps, const FloatFinishView& q, float* out, size_t out_stride) {
+  switch (m) {
+    case 1: return GemmTileToFloat<1, kHalf>(rows, k, panel, panel_stride, panels, steps, q, out, out_stride);
+    case 2: return GemmTileToFloat<2, kHalf>(rows, k, panel, panel_stride, panels, steps, q, out, out_stride);
+    case 3: return GemmTileToFloat<3, kHalf>(rows, k, panel, panel_stride, panels, steps, q, out, out_stride);
+    case 4: return GemmTileToFloat<4, kHalf>(rows, k, panel, panel_stride, panels, steps, q, out, out_stride);
+    case 5: return GemmTileToFloat<5, kHalf>(rows, k, panel, panel_stride, panels, steps, q, out, out_stride);
+    default: return GemmTileToFloat<6, kHalf>(rows, k, panel, panel_stride, panels, steps, q, out, out_stride);
+  }
+}
+
+template <class Weight>
+void gemm_to_float_6x16__avx2(const int16_t* const* rows, int m, int k, const Weight* panel, size_t panel_stride,
+                              const float* steps, const FloatFinishView& q, int n, float* out, size_t out_stride) {
+  const int panels = n / kPanel;
+  if (panels > 0) PanelsToFloat<false>(rows, m, k, panel, panel_stride, panels, steps, q, out, out_stride);
+  if (n % kPanel == 0) return;
+  const int done = panels * kPanel;
+  const FloatFinishView rest{q.scale + done, q.bias + done, q.lo, q.hi};
+  PanelsToFloat<true>(rows, m, k, panel + panels * panel_stride, panel_stride, 1, steps, rest, out + done, out_stride);
+}
+
+template <class Weight>
+void gemm_6x16__avx2(const int16_t* const* rows, int m, int k, const Weight* panel, size_t, int, int32_t* acc) {
   switch (m) {
     case 1: return GemmTile<1>(rows, k, panel, acc);
     case 2: return GemmTile<2>(rows, k, panel, acc);
@@ -340,7 +412,10 @@ void s16_dequantize_f32__avx2(const int16_t* in, int n, float scale, float* out)
 }  // namespace
 
 void FillAvx2Int16(KernelTable* t) {
-  t->s16s8_gemm = {"s16s8_gemm_6x16__avx2", 6, 1, 2, 0, PackPairs, s16s8_gemm_6x16__avx2};
+  t->s16s8_gemm = {"s16s8_gemm_6x16__avx2", 6, 1, 2, 0, PackPairs<int8_t>, gemm_6x16__avx2<int8_t>,
+                   gemm_to_float_6x16__avx2<int8_t>};
+  t->s16s16_gemm = {"s16s16_gemm_6x16__avx2", 6, 1, 2, 0, PackPairs<int16_t>, gemm_6x16__avx2<int16_t>,
+                    gemm_to_float_6x16__avx2<int16_t>};
   t->requant_s32_s16 = {"requant_s32_s16__avx2", requant_s32_s16__avx2};
   t->requant_s64_s16 = {"requant_s64_s16__avx2", requant_s64_s16__avx2};
   t->requant_double_s16 = {"requant_double_s16__avx2", requant_double_s16__avx2};

@@ -178,7 +178,7 @@ void s16s8_dwconv_1x16__avx512vnni(const int16_t* const* taps, int pixels, int n
 void FillAvx512Vnni(KernelTable* t) {
   t->requant_s32_s16 = {"requant_s32_s16__avx512", requant_s32_s16__avx512};
   t->s16s8_dwconv = {"s16s8_dwconv_1x16__avx512vnni", s16s8_dwconv_1x16__avx512vnni};
-  t->s16s8_gemm = {"s16s8_gemm_12x32__avx512vnni", 12, 2, 2, 0, PackPairs, s16s8_gemm_12x32__avx512vnni};
+  t->s16s8_gemm = {"s16s8_gemm_12x32__avx512vnni", 12, 2, 2, 0, PackPairs, s16s8_gemm_12x32__avx512vnni, nullptr};
 }
 
 }  // namespace litesmith

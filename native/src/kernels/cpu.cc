@@ -41,6 +41,8 @@ bool CpuHasAvx2() {
   return Bit(basic.ecx, 28) && Bit(basic.ecx, 12) && Bit(extended.ebx, 5) && SystemSaves(0x6);
 }
 
+bool CpuHasAvxVnni() { return CpuHasAvx2() && Bit(Cpuid(7, 1).eax, 4); }
+
 bool CpuHasAvx512Vnni() {
   const Leaf extended = Cpuid(7, 0);
   return CpuHasAvx2() && Bit(extended.ebx, 16) && Bit(extended.ebx, 17) && Bit(extended.ebx, 30) &&
@@ -52,6 +54,7 @@ bool CpuHasNeonDot() { return false; }
 #else
 
 bool CpuHasAvx2() { return false; }
+bool CpuHasAvxVnni() { return false; }
 bool CpuHasAvx512Vnni() { return false; }
 #if defined(__aarch64__)
 bool CpuHasNeonDot() { return (getauxval(AT_HWCAP) & HWCAP_ASIMDDP) != 0; }

@@ -6,6 +6,7 @@
 namespace litesmith {
 
 bool CpuHasAvx2();        // AVX2, FMA, and the system saves the wide registers
+bool CpuHasAvxVnni();     // 8-bit dot products in 256-bit registers
 bool CpuHasAvx512Vnni();  // F, BW, DQ, VL, VNNI, and the system saves opmask and zmm registers
 bool CpuHasNeonDot();     // SDOT
 

@@ -50,20 +50,43 @@ struct ScaleView {
 };
 
 // acc[i * panels * kPanel + c] = sum over k of rows[i][k] * weight[k][c], i < m <= mr. K is a multiple of k_multiple
-// and the caller guarantees that no partial sum leaves int32.
-using GemmRunFn = void(const int16_t* const* rows, int m, int k, const int8_t* panels, size_t panel_stride,
+// and the caller guarantees that no partial sum leaves int32. Strides of panels are in weights.
+template <class Weight>
+using GemmRunFn = void(const int16_t* const* rows, int m, int k, const Weight* panels, size_t panel_stride,
                        int num_panels, int32_t* acc);
 // Packs one panel: weights[c][k] for c < n <= kPanel, zero elsewhere; k is padded up to k_multiple.
-using GemmPackFn = void(const int8_t* weights, size_t row_stride, int n, int k, int8_t* panel);
+template <class Weight>
+using GemmPackFn = void(const Weight* weights, size_t row_stride, int n, int k, Weight* panel);
+// Exact sums to float, per row and channel: out = clamp(acc * (step[row] * scale[channel]) + bias[channel]). Without a
+// bias they are added to what is in the output.
+struct FloatFinishView {
+  const float* scale;
+  const float* bias;
+  float lo, hi;
+};
+// The product and its finish in one, for a few rows (m <= the GEMM kernel's mr) and n channels, a multiple of 8.
+// K in one chunk. An optional kernel: null where a tier has none.
+template <class Weight>
+using GemmToFloatFn = void(const int16_t* const* rows, int m, int k, const Weight* panels, size_t panel_stride,
+                           const float* steps, const FloatFinishView& q, int n, float* out, size_t out_stride);
+template <class Weight>
 struct GemmKernel {
   const char* name;
   int mr;          // rows per call
   int max_panels;  // panels per call
   int k_multiple;
-  int panel_header_bytes;  // besides k * kPanel
-  GemmPackFn* pack;
-  GemmRunFn* run;
+  int panel_header;  // weights besides k * kPanel
+  GemmPackFn<Weight>* pack;
+  GemmRunFn<Weight>* run;
+  GemmToFloatFn<Weight>* to_float;
 };
+
+using FloatFinishFn = void(const int32_t* acc, int acc_stride, int m, int n, const float* steps,
+                           const FloatFinishView& q, float* out, size_t out_stride);
+// The largest magnitude of n floats; not a number if any of them is none.
+using MaxAbsFn = float(const float* in, int n);
+// out[i] = in[i] * factor, rounded to the nearest integer, halves to even; the caller knows that it fits.
+using RoundS16Fn = void(const float* in, int n, float factor, int16_t* out);
 
 using RequantS32Fn = void(const int32_t* acc, int acc_stride, int m, int n, const RequantView& q, int16_t* out,
                           size_t out_stride);
@@ -122,6 +145,19 @@ struct Dw3x3View {
 };
 using Dw3x3PlaneFn = void(const float* in, size_t in_stride, int planes, const Dw3x3View& v, const float* weights,
                           const float* bias, float lo, float hi, float* out, size_t out_stride);
+// One row of outputs of a 3x3 kernel on an image with channels beside each other, stride 1 or 2: rows[0..2] are the input
+// rows under it (zeros outside the image), columns outside of [0, width) count as zeros. Weights [9][channels], channels a
+// multiple of 8.
+struct Dw3x3Row {
+  const float* rows[3];
+  int width, channels, stride, pad;
+  const float* weights;
+  const float* bias;
+  float lo, hi;
+};
+using Dw3x3RowFn = void(const Dw3x3Row& v, int out_begin, int out_end, float* out);
+// out[i] = clamp(a[i] + b[i])
+using AddF32Fn = void(const float* a, const float* b, int n, float lo, float hi, float* out);
 // even[i] = row[2 * i], odd[i] = row[2 * i + 1] for all of n values; reads and writes whole vectors.
 using SplitRowFn = void(const float* row, int n, float* even, float* odd);
 // Several output channels from the same taps, those of all input channels; weights [num_taps][outputs padded to 8].

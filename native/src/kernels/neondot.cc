@@ -69,7 +69,7 @@ void s16s8_gemm_4x16__neondot(const int16_t* const* rows, int m, int k, const in
 
 void FillNeonDot(KernelTable* t) {
   t->s16s8_gemm = {"s16s8_gemm_4x16__neondot", kRows, 1, kStep, kPanel * static_cast<int>(sizeof(int32_t)), PackQuads,
-                   s16s8_gemm_4x16__neondot};
+                   s16s8_gemm_4x16__neondot, nullptr};
 }
 
 }  // namespace litesmith

@@ -10,17 +10,18 @@
 namespace litesmith {
 namespace {
 
-// Panel layout shared with the x86 tiers: [k / 2][kPanel][2] int8, a pair of consecutive k beside each other.
-void s16s8_gemm_pack_pairs(const int8_t* weights, size_t row_stride, int n, int k, int8_t* panel) {
-  const int pairs = (k + 1) / 2;
-  std::memset(panel, 0, static_cast<size_t>(pairs) * 2 * kPanel);
+// Panel layout shared with the x86 tiers: [k / 2][kPanel][2], a pair of consecutive k beside each other.
+template <class Weight>
+void gemm_pack_pairs(const Weight* weights, size_t row_stride, int n, int k, Weight* panel) {
+  std::fill_n(panel, (k + 1) / 2 * 2 * kPanel, Weight{0});
   for (int c = 0; c < n; ++c) {
     for (int i = 0; i < k; ++i) panel[(i / 2) * 2 * kPanel + c * 2 + i % 2] = weights[c * row_stride + i];
   }
 }
 
-void s16s8_gemm_1x16__scalar(const int16_t* const* rows, int m, int k, const int8_t* panels, size_t panel_stride,
-                             int num_panels, int32_t* acc) {
+template <class Weight>
+void gemm_1x16__scalar(const int16_t* const* rows, int m, int k, const Weight* panels, size_t panel_stride,
+                       int num_panels, int32_t* acc) {
   for (int i = 0; i < m; ++i) {
     for (int p = 0; p < num_panels; ++p) {
       for (int c = 0; c < kPanel; ++c) {
@@ -163,6 +164,31 @@ void f32_spmm_1x8__scalar(const float* in, size_t in_stride, int width, const Sp
   }
 }
 
+void s32_finish_f32__scalar(const int32_t* acc, int acc_stride, int m, int n, const float* steps,
+                            const FloatFinishView& q, float* out, size_t out_stride) {
+  for (int i = 0; i < m; ++i) {
+    for (int c = 0; c < n; ++c) {
+      float& value = out[i * out_stride + c];
+      const float base = q.bias != nullptr ? q.bias[c] : value;
+      value = static_cast<float>(acc[i * acc_stride + c]) * (q.scale[c] * steps[i]) + base;
+      if (!std::isnan(value)) value = ClampF(value, q.lo, q.hi);
+    }
+  }
+}
+
+float f32_max_abs__scalar(const float* in, int n) {
+  float most = 0.0f;
+  for (int i = 0; i < n; ++i) {
+    if (std::isnan(in[i])) return in[i];
+    most = std::max(most, std::abs(in[i]));
+  }
+  return most;
+}
+
+void f32_round_s16__scalar(const float* in, int n, float factor, int16_t* out) {
+  for (int i = 0; i < n; ++i) out[i] = static_cast<int16_t>(std::nearbyint(in[i] * factor));
+}
+
 void f32_spmm_4x8__scalar(const float* in, size_t in_stride, int width, const SparseView& w, int row_begin,
                           int row_end, float* out, size_t out_stride) {
   for (int r = row_begin; r < row_end; ++r) {
@@ -213,6 +239,23 @@ void f32_dwconv3x3_plane__scalar(const float* in, size_t in_stride, int planes, 
   }
 }
 
+void f32_dwconv3x3_row__scalar(const Dw3x3Row& v, int out_begin, int out_end, float* out) {
+  for (int x = out_begin; x < out_end; ++x) {
+    for (int c = 0; c < v.channels; ++c) {
+      float sum = v.bias[c];
+      for (int k = 0; k < 9; ++k) {
+        const int ix = x * v.stride + k % 3 - v.pad;
+        if (ix >= 0 && ix < v.width) sum += v.weights[k * v.channels + c] * v.rows[k / 3][ix * v.channels + c];
+      }
+      out[x * v.channels + c] = ClampF(sum, v.lo, v.hi);
+    }
+  }
+}
+
+void f32_add__scalar(const float* a, const float* b, int n, float lo, float hi, float* out) {
+  for (int i = 0; i < n; ++i) out[i] = ClampF(a[i] + b[i], lo, hi);
+}
+
 void f32_split_row__scalar(const float* row, int n, float* even, float* odd) {
   for (int i = 0; i < n; ++i) (i % 2 == 0 ? even : odd)[i / 2] = row[i];
 }
@@ -220,7 +263,8 @@ void f32_split_row__scalar(const float* row, int n, float* even, float* odd) {
 KernelTable MakeTable() {
   KernelTable t;
   t.tier = "scalar";
-  t.s16s8_gemm = {"s16s8_gemm_1x16__scalar", 1, 1, 2, 0, s16s8_gemm_pack_pairs, s16s8_gemm_1x16__scalar};
+  t.s16s8_gemm = {"s16s8_gemm_1x16__scalar", 1, 1, 2, 0, gemm_pack_pairs<int8_t>, gemm_1x16__scalar<int8_t>, nullptr};
+  t.s16s16_gemm = {"s16s16_gemm_1x16__scalar", 1, 1, 2, 0, gemm_pack_pairs<int16_t>, gemm_1x16__scalar<int16_t>, nullptr};
   t.f32_spmm[0] = {"f32_spmm_1x8__scalar", 8, f32_spmm_1x8__scalar};
   t.f32_spmm_4x1[0] = {"f32_spmm_4x8__scalar", 8, f32_spmm_4x8__scalar};
   t.requant_s32_s16 = {"requant_s32_s16__scalar", requant_s32_s16__scalar};
@@ -234,7 +278,12 @@ KernelTable MakeTable() {
   t.s16_scale = {"s16_scale__scalar", s16_scale__scalar};
   t.f32_quantize_s16 = {"f32_quantize_s16__scalar", f32_quantize_s16__scalar};
   t.s16_dequantize_f32 = {"s16_dequantize_f32__scalar", s16_dequantize_f32__scalar};
+  t.s32_finish_f32 = {"s32_finish_f32__scalar", s32_finish_f32__scalar};
+  t.f32_max_abs = {"f32_max_abs__scalar", f32_max_abs__scalar};
+  t.f32_round_s16 = {"f32_round_s16__scalar", f32_round_s16__scalar};
   t.f32_dwconv_plane = {"f32_dwconv_plane__scalar", f32_dwconv_plane__scalar};
+  t.f32_dwconv3x3_row = {"f32_dwconv3x3_row__scalar", f32_dwconv3x3_row__scalar};
+  t.f32_add = {"f32_add__scalar", f32_add__scalar};
   t.f32_split_row = {"f32_split_row__scalar", f32_split_row__scalar};
   t.f32_dwconv3x3_plane = {"f32_dwconv3x3_plane__scalar", f32_dwconv3x3_plane__scalar};
   t.f32_conv_plane = {"f32_conv_plane__scalar", f32_conv_plane__scalar};

@@ -20,10 +20,15 @@ namespace litesmith {
   X(s16_scale, ScaleS16Fn)                 \
   X(f32_quantize_s16, QuantizeFn)          \
   X(s16_dequantize_f32, DequantizeFn)      \
+  X(s32_finish_f32, FloatFinishFn)         \
+  X(f32_max_abs, MaxAbsFn)                 \
+  X(f32_round_s16, RoundS16Fn)             \
   X(f32_dwconv_plane, DwPlaneFn)           \
   X(f32_dwconv3x3_plane, Dw3x3PlaneFn)     \
   X(f32_conv_plane, ConvPlaneFn)           \
-  X(f32_split_row, SplitRowFn)
+  X(f32_split_row, SplitRowFn)             \
+  X(f32_dwconv3x3_row, Dw3x3RowFn)         \
+  X(f32_add, AddF32Fn)
 
 template <class Fn>
 struct Kernel {
@@ -35,7 +40,8 @@ constexpr int kSpmmWidths = 8;
 
 struct KernelTable {
   const char* tier = nullptr;
-  GemmKernel s16s8_gemm = {};
+  GemmKernel<int8_t> s16s8_gemm = {};
+  GemmKernel<int16_t> s16s16_gemm = {};
   SpmmKernel f32_spmm[kSpmmWidths] = {};      // widest first; unused entries at the end are null
   SpmmKernel f32_spmm_4x1[kSpmmWidths] = {};  // the same
 #define LITESMITH_DECLARE(slot, Fn) Kernel<Fn> slot;

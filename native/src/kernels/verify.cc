@@ -19,7 +19,10 @@ class Verifier {
 
   std::string Run() {
     const std::pair<const char*, std::function<bool()>> checks[] = {
-        {t_.s16s8_gemm.name, [&] { return Gemm(); }},
+        {t_.s16s8_gemm.name, [&] { return Gemm(t_.s16s8_gemm, 32767, 127); }},
+        {t_.s16s16_gemm.name, [&] { return Gemm(t_.s16s16_gemm, 4095, 1023); }},
+        {t_.s32_finish_f32.name, [&] { return FloatFinish(); }},
+        {t_.f32_round_s16.name, [&] { return RoundRows(); }},
         {t_.requant_s32_s16.name, [&] { return Requant(); }},
         {t_.requant_double_s16.name, [&] { return RequantDouble(); }},
         {t_.s16s8_dwconv.name, [&] { return DwConv(); }},
@@ -31,6 +34,8 @@ class Verifier {
         {t_.f32_dwconv3x3_plane.name, [&] { return Dw3x3Plane(); }},
         {t_.f32_conv_plane.name, [&] { return ConvPlane(); }},
         {t_.f32_split_row.name, [&] { return SplitRow(); }},
+        {t_.f32_dwconv3x3_row.name, [&] { return Dw3x3RowNhwc(); }},
+        {t_.f32_add.name, [&] { return AddFloats(); }},
     };
     for (const auto& [name, check] : checks) {
       if (!check()) return std::string(name) + " differs from the scalar reference" + detail_;
@@ -72,27 +77,24 @@ class Verifier {
     return true;
   }
 
-  // A tier may lay panels out as it likes; only sums are compared.
-  bool Gemm() {
-    const GemmKernel& g = t_.s16s8_gemm;
+  // A tier may lay panels out as it likes; only sums are compared. 500 products of the largest values fit int32.
+  template <class Weight>
+  bool Gemm(const GemmKernel<Weight>& g, int most_activation, int most_weight) {
     for (int k : {1, 2, 3, 7, 8, 16, 27, 40, 129, 500}) {
       for (int panels = 1; panels <= g.max_panels; ++panels) {
         const int m = Int(1, g.mr), n = panels * kPanel - Int(0, kPanel - 1);
         const int padded = (k + g.k_multiple - 1) / g.k_multiple * g.k_multiple;
-        std::vector<int8_t> weights(static_cast<size_t>(n) * k);
-        // 500 * 127 stays within the bound of 65535 the callers keep.
-        for (auto& w : weights) w = static_cast<int8_t>(Int(0, 3) == 0 ? (Int(0, 1) ? 127 : -127) : Int(-127, 127));
-        const std::vector<int16_t> a = [&] {
-          std::vector<int16_t> rows = Activations(static_cast<size_t>(m) * padded);
-          for (int i = 0; i < m; ++i) {
-            for (int j = k; j < padded; ++j) rows[i * padded + j] = 0;
-          }
-          return rows;
-        }();
+        const auto extreme = [&](int most) { return Int(0, 3) == 0 ? (Int(0, 1) ? most : -most) : Int(-most, most); };
+        std::vector<Weight> weights(static_cast<size_t>(n) * k);
+        for (auto& w : weights) w = static_cast<Weight>(extreme(most_weight));
+        std::vector<int16_t> a(static_cast<size_t>(m) * padded, 0);
         std::vector<const int16_t*> rows(g.mr, nullptr);
-        for (int i = 0; i < m; ++i) rows[i] = a.data() + static_cast<size_t>(i) * padded;
-        const size_t stride = static_cast<size_t>(padded) * kPanel + g.panel_header_bytes;
-        std::vector<int8_t> packed(stride * panels);
+        for (int i = 0; i < m; ++i) {
+          rows[i] = a.data() + static_cast<size_t>(i) * padded;
+          for (int j = 0; j < k; ++j) a[static_cast<size_t>(i) * padded + j] = static_cast<int16_t>(extreme(most_activation));
+        }
+        const size_t stride = static_cast<size_t>(padded) * kPanel + g.panel_header;
+        std::vector<Weight> packed(stride * panels);
         for (int p = 0; p < panels; ++p) {
           g.pack(weights.data() + static_cast<size_t>(p) * kPanel * k, k, std::min(kPanel, n - p * kPanel), k,
                  packed.data() + p * stride);
@@ -110,6 +112,74 @@ class Verifier {
           }
         }
       }
+    }
+    return ToFloat(g);
+  }
+
+  // The product and its finish in one against one after the other.
+  template <class Weight>
+  bool ToFloat(const GemmKernel<Weight>& g) {
+    if (g.to_float == nullptr) return true;
+    for (int n : {8, 16, 24, 40}) {
+      for (int m = 1; m <= g.mr; ++m) {
+        const int k = 2 * Int(1, 20), panels = (n + kPanel - 1) / kPanel;
+        std::vector<int16_t> a(static_cast<size_t>(m) * k);
+        for (auto& x : a) x = static_cast<int16_t>(Int(-3000, 3000));
+        std::vector<const int16_t*> rows;
+        for (int i = 0; i < m; ++i) rows.push_back(a.data() + static_cast<size_t>(i) * k);
+        const size_t stride = static_cast<size_t>(k) * kPanel + g.panel_header;
+        std::vector<Weight> weights(static_cast<size_t>(n) * k), packed(stride * panels);
+        for (auto& w : weights) w = static_cast<Weight>(Int(-100, 100));
+        for (int p = 0; p < panels; ++p) {
+          g.pack(weights.data() + static_cast<size_t>(p) * kPanel * k, k, std::min(kPanel, n - p * kPanel), k,
+                 packed.data() + p * stride);
+        }
+        std::vector<float> scale = Floats(panels * kPanel), bias = Floats(panels * kPanel), steps = Floats(m);
+        for (auto& x : scale) x *= 1e-6f;
+        const FloatFinishView q{scale.data(), bias.data(), -1.0f, 1.5f};
+        std::vector<float> got = Floats(static_cast<size_t>(m) * (n + 3)), want = got;
+        g.to_float(rows.data(), m, k, packed.data(), stride, steps.data(), q, n, got.data(), n + 3);
+        for (int i = 0; i < m; ++i) {
+          for (int c = 0; c < n; ++c) {
+            int32_t sum = 0;
+            for (int j = 0; j < k; ++j) sum += rows[i][j] * weights[static_cast<size_t>(c) * k + j];
+            ref_.s32_finish_f32.run(&sum, 1, 1, 1, &steps[i], {&scale[c], &bias[c], q.lo, q.hi}, &want[i * (n + 3) + c], 1);
+          }
+        }
+        if (!Close(got, want)) return false;  // and nothing between the rows is written
+      }
+    }
+    return true;
+  }
+
+  bool FloatFinish() {
+    for (int n : {1, 7, 8, 13, 16}) {
+      for (bool adds : {false, true}) {
+        const int m = Int(1, 5);
+        const std::vector<float> scale = Floats(kPanel), bias = Floats(kPanel), steps = Floats(m);
+        std::vector<int32_t> acc(static_cast<size_t>(m) * kPanel);
+        for (auto& x : acc) x = Int(-1000, 1000);
+        const FloatFinishView q{scale.data(), adds ? nullptr : bias.data(), -500.0f, 700.0f};
+        std::vector<float> got = Floats(static_cast<size_t>(m) * (n + 3)), want = got;
+        t_.s32_finish_f32.run(acc.data(), kPanel, m, n, steps.data(), q, got.data(), n + 3);
+        ref_.s32_finish_f32.run(acc.data(), kPanel, m, n, steps.data(), q, want.data(), n + 3);
+        if (!Close(got, want)) return false;  // and nothing between the rows is written
+      }
+    }
+    return true;
+  }
+
+  bool RoundRows() {
+    for (int n : {1, 5, 8, 15, 16, 17, 40, 131}) {
+      std::vector<float> in = Floats(n);
+      const float most = ref_.f32_max_abs.run(in.data(), n);
+      if (t_.f32_max_abs.run(in.data(), n) != most) return false;
+      std::vector<int16_t> got(n), want(n);
+      t_.f32_round_s16.run(in.data(), n, 32767.0f / most, got.data());
+      ref_.f32_round_s16.run(in.data(), n, 32767.0f / most, want.data());
+      if (!Same(got, want)) return false;
+      in[Int(0, n - 1)] = std::nanf("");
+      if (!std::isnan(t_.f32_max_abs.run(in.data(), n)) || !std::isnan(ref_.f32_max_abs.run(in.data(), n))) return false;
     }
     return true;
   }
@@ -334,6 +404,41 @@ class Verifier {
         }
         if (!Close(got, want)) return false;
       }
+    }
+    return true;
+  }
+
+  bool Dw3x3RowNhwc() {
+    for (int stride : {1, 2}) {
+      for (int width : {1, 2, 3, 4, 7, 20}) {
+        for (int pad : {0, 1}) {
+          for (int channels : {8, 24}) {
+            const int out_width = stride == 1 ? width + 2 * pad - 2 : (width + 2 * pad - 3) / 2 + 1;
+            if (width + 2 * pad < 3) continue;
+            const std::vector<float> in = Floats(static_cast<size_t>(3) * width * channels);
+            const std::vector<float> weights = Floats(static_cast<size_t>(9) * channels), bias = Floats(channels);
+            const size_t row = static_cast<size_t>(width) * channels;
+            const Dw3x3Row v{{in.data(), in.data() + row, in.data() + 2 * row}, width, channels, stride, pad, weights.data(),
+                             bias.data(), -2.0f, 3.0f};
+            std::vector<float> got(static_cast<size_t>(out_width) * channels, 9.0f), want = got;
+            const int begin = Int(0, out_width / 2), end = Int(begin, out_width);
+            t_.f32_dwconv3x3_row.run(v, begin, end, got.data());
+            ref_.f32_dwconv3x3_row.run(v, begin, end, want.data());
+            if (!Close(got, want)) return false;  // and nothing outside of [begin, end) is written
+          }
+        }
+      }
+    }
+    return true;
+  }
+
+  bool AddFloats() {
+    for (int n : {1, 8, 13, 40}) {
+      const std::vector<float> a = Floats(n), b = Floats(n);
+      std::vector<float> got(n), want(n);
+      t_.f32_add.run(a.data(), b.data(), n, -1.0f, 2.5f, got.data());
+      ref_.f32_add.run(a.data(), b.data(), n, -1.0f, 2.5f, want.data());
+      if (!Close(got, want)) return false;
     }
     return true;
   }

@@ -1,8 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
-// Matrix product of int16 rows with packed int8 weights, exact for any K, requantized to int16.
-//
-// int32 accumulators are safe while 32768 * sum|w| < 2^31 in every channel. The sum is taken over the real weights when
-// they are packed, and K is cut greedily into the fewest chunks that keep it: usually one. More chunks add up in int64.
+// Matrix product of int16 rows with packed int8 weights, exact for any K, requantized to int16. Where K needs more than
+// one chunk they add up in int64.
 #ifndef LITESMITH_OPS_GEMM_H_
 #define LITESMITH_OPS_GEMM_H_
 
@@ -10,6 +8,7 @@
 #include <vector>
 
 #include "kernels/registry.h"
+#include "ops/packed_weights.h"
 #include "ops/quant.h"
 
 namespace litesmith {
@@ -23,31 +22,23 @@ class PackedGemm {
   // FULLY_CONNECTED's requantization in double. |bias| must be below 2^52.
   void SetDoubleRequant(const std::vector<double>& scales, const std::vector<int64_t>& bias, int32_t lo, int32_t hi);
 
-  int n() const { return n_; }
-  int k() const { return k_; }
-  int k_padded() const { return k_padded_; }  // elements a row must hold (zeros behind k)
-  int num_panels() const { return (n_ + kPanel - 1) / kPanel; }
-  int rows_per_tile() const { return kernel_->mr; }
+  int n() const { return weights_.n(); }
+  int k() const { return weights_.k(); }
+  int k_padded() const { return weights_.k_padded(); }
+  int num_panels() const { return weights_.num_panels(); }
+  int rows_per_tile() const { return weights_.kernel().mr; }
 
   // out[i * out_stride + c] for i < m and the channels of panels [panel_begin, panel_end).
   void Run(const int16_t* const* rows, int m, int panel_begin, int panel_end, int16_t* out, size_t out_stride) const;
 
  private:
-  struct Chunk {
-    int k_begin, k_end;
-    size_t panel_stride;  // bytes of one panel of this chunk
-    size_t offset;        // of its first panel in packed_
-  };
   void RunChunks(const int16_t* const* rows, int m, int panel, int panels, int32_t* acc, int16_t* out,
                  size_t out_stride) const;
   void Finish32(const int32_t* acc, int stride, int m, int channel, int n, int16_t* out, size_t out_stride) const;
   void Finish64(const int64_t* acc, int stride, int m, int channel, int n, int16_t* out, size_t out_stride) const;
 
   const KernelTable* kernels_ = nullptr;
-  const GemmKernel* kernel_ = nullptr;
-  int n_ = 0, k_ = 0, k_padded_ = 0;
-  std::vector<Chunk> chunks_;
-  std::vector<int8_t> packed_;
+  PackedWeights<int8_t> weights_;
   Requant requant_;
   bool in_double_ = false;
   std::vector<double> scales_, bias_;

@@ -66,4 +66,21 @@ const std::vector<OpEntry>& SparseOps() {
   return *ops;
 }
 
+const std::vector<OpEntry>& HybridOps() {
+  static const auto* ops = new std::vector<OpEntry>{
+      {kConv2d, "CONV_2D", MakeConvHybrid},
+      {kFullyConnected, "FULLY_CONNECTED", MakeFullyConnectedHybrid},
+  };
+  return *ops;
+}
+
+const std::vector<OpEntry>& CompanionOps() {
+  static const auto* ops = new std::vector<OpEntry>{
+      {kAdd, "ADD", MakeAddNhwc},
+      {kDepthwiseConv2d, "DEPTHWISE_CONV_2D", MakeDepthwiseNhwc},
+      {kMean, "MEAN", MakeMeanNhwc},
+  };
+  return *ops;
+}
+
 }  // namespace litesmith

@@ -16,7 +16,7 @@ _Option = Annotated[
     typer.Option(
         "--delegate",
         metavar="auto|off",
-        help="off: without Litesmith's own kernels for int16x8 and pruned operators, as LiteRT comes.",
+        help="off: without Litesmith's own kernels for int16x8, pruned and hybrid operators, as LiteRT comes.",
     ),
 ]
 

@@ -157,11 +157,12 @@ def _plain(model: Model, seen: Evidence) -> Placement:
 
 def _litesmith(model: Model, seen: Evidence) -> Placement:
     total = len(model.main.operators)
-    taken = {node for kind, _, node in seen.events if kind == "delegate_operator" and node >= 0}
+    ran = {node for kind, _, node in seen.events if kind == "delegate_operator" and node >= 0}
+    taken = ran | {node for node, was_taken, _ in seen.decisions if was_taken and ran}  # some run as part of others
     why = {node: reason for node, was_taken, reason in seen.decisions if not was_taken}
     left = [i for i in range(total) if i not in taken]
     if not taken:
-        reason = "it is for int16x8 and pruned operators, and would speed up none of this model's"
+        reason = "it is for int16x8, pruned and hybrid operators, and would speed up none of this model's"
         return Placement(
             False, 0, total, 0, (Fallback("all operators", total, reason),), "", "its own clock saw no run"
         )

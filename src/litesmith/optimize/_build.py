@@ -8,7 +8,7 @@ from dataclasses import dataclass, replace
 from typing import Any
 
 from litesmith.errors import OptimizeError
-from litesmith.model import Buffer, Model, Operator, Signature
+from litesmith.model import Buffer, Metadata, Model, Operator, Signature
 from litesmith.optimize._calibrate import entry_points
 from litesmith.optimize._check import Failure, first_failure
 from litesmith.optimize._coverage import (
@@ -23,6 +23,7 @@ from litesmith.optimize._plan import Decision, decide, fallback
 from litesmith.optimize._ranges import Ranges
 from litesmith.optimize._request import IO, Request
 from litesmith.optimize._rewrite import Rewritten, Settings, rewrite
+from litesmith.runtime import REDUCED_PRECISION
 
 
 @dataclass(frozen=True)
@@ -119,7 +120,19 @@ def _attempt(
         )
         planned[number] = decisions
         done[number] = rewrite(model, number, decisions, ranges, settings, buffers)
-    return _assembled(model, done), planned, done, used_rules
+    return _permitting(_assembled(model, done)), planned, done, used_rules
+
+
+def _permitting(model: Model) -> Model:
+    """Return the model, with weights of float16 together with the word that it may be computed with their precision.
+
+    LiteRT's converter writes the same entry. It says that sums take 32 bits; XNNPACK uses half precision only where they
+    take 16.
+    """
+    halves = any(t.dtype == "float16" and t.is_constant for graph in model.subgraphs for t in graph.tensors)
+    if not halves or any(m.name == REDUCED_PRECISION for m in model.metadata):
+        return model
+    return replace(model, metadata=(*model.metadata, Metadata(REDUCED_PRECISION, Buffer(b"fp16accfp32"))))
 
 
 def _inner(op: Operator, decision: Decision) -> Decision:

@@ -14,7 +14,7 @@ from litesmith.runtime._inspect import (
     scheme,
 )
 from litesmith.runtime._litert import litert_version
-from litesmith.runtime._native import LITESMITH, delegate_path, native_tier, without_native
+from litesmith.runtime._native import LITESMITH, REDUCED_PRECISION, delegate_path, native_tier, without_native
 from litesmith.runtime._partitions import XNNPACK, Partition, partitions
 from litesmith.runtime._profile import ProfileEvent
 from litesmith.runtime._run import OutputFacts, Run, random_inputs, run
@@ -23,6 +23,7 @@ from litesmith.runtime._session import Session
 
 __all__ = [
     "LITESMITH",
+    "REDUCED_PRECISION",
     "XNNPACK",
     "Compilation",
     "Delegation",

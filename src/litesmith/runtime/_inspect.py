@@ -76,7 +76,9 @@ class Inspection(Result, kind="inspection", schema=1):
     associated_files: tuple[str, ...]
     legacy: tuple[str, ...]
     xnnpack: Delegation | None  # LiteRT's fast CPU path
-    litesmith: Delegation | None  # Litesmith's kernels for int16x8 and pruned operators; None if it has no such ones
+    litesmith: (
+        Delegation | None
+    )  # Litesmith's own kernels, see docs/how-to/delegate.md; None if it has no operators for them
 
     @property
     def operator_count(self) -> int:

@@ -1,9 +1,10 @@
 # SPDX-License-Identifier: Apache-2.0
 """Litesmith's own delegate, liblitesmith_delegate.so: where it is, which models want it, what it recorded.
 
-It runs int16x8 and pruned float operators, which LiteRT has no fast kernels for on this kind of machine, and leaves all
-others to XNNPACK. What it takes of a graph it decides itself (native/src/core/delegate.cc); here is only decided
-whether to offer it a graph at all, so that a model without such operators runs exactly as without it.
+It runs int16x8, pruned float and hybrid operators (float activations with int8 or float16 weights), which LiteRT has no
+fast kernels for on this kind of machine, and leaves all others to XNNPACK. What it takes of a graph it decides itself
+(native/src/core/delegate.cc); here is only decided whether to offer it a graph at all, so that a model without such
+operators runs exactly as without it.
 """
 
 from __future__ import annotations
@@ -34,6 +35,8 @@ _NODE = "LitesmithDelegate"  # how LiteRT's profiler calls a partition of the de
 _PRUNED = 0.3  # of the weights are zero: below, no chain of operators can win (native/src/ops/planar_op.h)
 _SAMPLE = 65_536  # weights of an operator that are looked at; the delegate looks at all of them
 _DRAIN_AT = 500_000  # of 1,048,576 events
+REDUCED_PRECISION = "reduced_precision_support"  # the name of LiteRT's metadata entry, e.g. fp16accfp32
+_HYBRID_TIER = "avx2"  # elsewhere the stock engine is as fast with such weights (native/src/ops/hybrid.cc)
 
 
 def delegate_path() -> str:
@@ -119,14 +122,22 @@ def decisions(delegate: int) -> list[dict[str, Any]]:
 
 
 def wants_native(model: Model) -> bool:
-    """Return whether a model has operators that the delegate is for: int16 activations, or weights mostly zero.
+    """Return whether a model has operators that the delegate is for.
+
+    These have int16 activations, or weights that are mostly zero; and, on processors where that pays, float activations
+    with weights of int8, or of float16 if the metadata allow less precision.
 
     Example:
         >>> import litesmith
         >>> wants_native(litesmith.samples.model())
         False
     """
-    return any(has_int16(subgraph) or _has_pruned(subgraph) for subgraph in model.subgraphs)
+    return needs_native(model) or (native_tier() == _HYBRID_TIER and _has_hybrid(model))
+
+
+def needs_native(model: Model) -> bool:
+    """Return whether a model has operators that are very slow without the delegate."""
+    return any(has_int16(graph) or _has_pruned(graph) for graph in model.subgraphs)
 
 
 def without_native(kernels: str, delegate: str) -> str:
@@ -180,6 +191,28 @@ def _has_pruned(subgraph: Subgraph) -> bool:
             sample = weight.array().reshape(-1)[:_SAMPLE]
             if sample.size and np.count_nonzero(sample) <= (1 - _PRUNED) * sample.size:
                 return True
+    return False
+
+
+def _has_hybrid(model: Model) -> bool:
+    half = any(m.name == REDUCED_PRECISION and bytes(m.buffer.data).startswith(b"fp16") for m in model.metadata)
+    stored = ("int8", "float16") if half else ("int8",)
+    return any(_has_narrow_weights(graph, stored) for graph in model.subgraphs)
+
+
+def _has_narrow_weights(subgraph: Subgraph, stored: tuple[str, ...]) -> bool:
+    origin = {
+        operator.outputs[0]: operator.inputs[0] for operator in subgraph.operators if operator.kind == "DEQUANTIZE"
+    }
+    for operator in subgraph.operators:
+        if operator.kind not in ("CONV_2D", "FULLY_CONNECTED") or len(operator.inputs) < 2:
+            continue
+        value, weight = operator.inputs[0], origin.get(operator.inputs[1], operator.inputs[1])
+        tensors = [subgraph.tensor(index) for index in (value, weight)]
+        if tensors[0] is None or tensors[1] is None or tensors[0].dtype != "float32":
+            continue
+        if tensors[1].dtype in stored and tensors[1].is_constant:
+            return True
     return False
 
 

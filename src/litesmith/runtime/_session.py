@@ -44,8 +44,9 @@ class Session:
         model: A path, the bytes of a `.tflite`, or a Model. A file is mapped: do not overwrite it meanwhile.
         threads: Threads of the CPU kernels.
         signature: The signature to run; the first by default.
-        kernels: "delegate" is XNNPACK with LiteRT's built-in kernels for what it leaves, and for int16x8 and pruned
-            operators Litesmith's own delegate; "xnnpack" is without the latter, "builtin" and "reference" without both.
+        kernels: "delegate" is XNNPACK with LiteRT's built-in kernels for what it leaves, and for int16x8, pruned and
+            hybrid operators Litesmith's own delegate; "xnnpack" is without the latter, "builtin" and "reference"
+            without both.
         delegate: "off" leaves Litesmith's delegate out, as kernels="xnnpack" does.
         profiling: Whether `start_profile` will be used; costs about 70 MB and a few percent of latency.
         verify: Whether the model is verified first. LiteRT itself does not survive every malformed file.

@@ -1,0 +1,188 @@
+// SPDX-License-Identifier: Apache-2.0
+// CONV_2D with float activations and int8 or 16-bit float weights, multiplied in integers.
+//
+// Under a 1x1 kernel a block of pixels is rounded by its own step. Other kernels mix pixels from afar, so that all of an
+// image are rounded by one step, before they are gathered. Samples of a batch never share a step.
+#include <algorithm>
+#include <cmath>
+#include <cstring>
+
+#include "ops/conv_tasks.h"
+#include "ops/hybrid.h"
+#include "ops/makers.h"
+#include "ops/patches.h"
+
+namespace litesmith {
+namespace {
+
+constexpr int kValuesPerTask = 16 * 1024;  // when a whole image is rounded
+
+// The largest of some magnitudes; not a number if one of them is none.
+class Largest {
+ public:
+  void Add(float magnitude) {
+    if (!(magnitude <= value_) && !std::isnan(value_)) value_ = magnitude;
+  }
+  float value() const { return value_; }
+
+ private:
+  float value_ = 0.0f;
+};
+
+class ConvHybrid : public Op {
+ public:
+  ConvHybrid(const NodeView& node, const KernelTable& kernels)
+      : kernels_(kernels),
+        out_channels_(node.input(1).dims->data[0]),
+        patches_(node.params<ConvParams>(), node.input(1), node.input(0).dims->data[3], FoldedPad<ConvParams>(node)) {}
+
+  bool Check(const NodeView& node, std::string* why) {
+    return weights_.Find(node, out_channels_, node.params<ConvParams>().activation, why);
+  }
+
+  const char* kernel_name() const override { return weights_.kernel_name(kernels_); }
+  bool PadsItsInput() const override { return patches_.is_padded(); }
+  const HybridGemm* Pointwise() const override {
+    return patches_.is_pointwise() && gemms_[0].k_padded() == patches_.values() ? &gemms_[0] : nullptr;
+  }
+
+  void Pack() override {
+    const int per_group = out_channels_ / patches_.groups();
+    gemms_.resize(patches_.groups());
+    for (int g = 0; g < patches_.groups(); ++g) {
+      weights_.Pack(kernels_, g * per_group, per_group, patches_.values(), &gemms_[g]);
+    }
+  }
+
+  bool InferShapes(const std::vector<Shape>& in, std::vector<Shape>* out) override {
+    if (!patches_.Infer(in[0], out_channels_, &(*out)[0])) return false;
+    images_ = in[0][0];
+    image_values_ = in[0][1] * in[0][2] * in[0][3];
+    if (!gemms_.empty()) block_ = GatheredBlock(gemms_[0].k_padded(), gemms_[0].rows_per_tile());
+    return true;
+  }
+
+  size_t ScratchBytes(int num_threads) const override {
+    const size_t shared = patches_.one_to_one() ? Tasks(num_threads).blocks() * BlockBytes() : ImagesBytes();
+    return num_threads * BlockBytes() + shared;
+  }
+
+  void Run(const RunArgs& args) override {
+    const auto* in = static_cast<const float*>(args.inputs[0]);
+    auto* out = static_cast<float*>(args.outputs[0]);
+    const ConvTasks tasks = Tasks(args.pool->num_threads());
+    uint8_t* shared = args.scratch + args.pool->num_threads() * BlockBytes();
+    std::vector<float> steps;
+    if (!patches_.one_to_one()) {
+      steps = RoundImages(in, reinterpret_cast<int16_t*>(shared), args.pool);
+    } else if (tasks.slices() > 1) {  // once for all slices
+      steps.resize(tasks.blocks());
+      args.pool->Run(tasks.blocks(), [&](int block, int) {
+        steps[block] = RoundBlock(in, tasks[block * tasks.slices()], reinterpret_cast<int16_t*>(shared + block * BlockBytes()));
+      });
+    }
+    args.pool->Run(tasks.count(), [&](int index, int worker) {
+      const ConvTask task = tasks[index];
+      auto* rows = reinterpret_cast<int16_t*>(args.scratch + worker * BlockBytes());
+      float step;
+      if (!patches_.one_to_one()) {
+        step = steps[task.image];
+        GatherBlock(reinterpret_cast<const int16_t*>(shared), task, rows);
+      } else if (tasks.slices() > 1) {
+        step = steps[index / tasks.slices()];
+        rows = reinterpret_cast<int16_t*>(shared + index / tasks.slices() * BlockBytes());
+      } else {
+        step = RoundBlock(in, task, rows);
+      }
+      Multiply(task, rows, step, out);
+    });
+  }
+
+  void Estimate(double* here_us, double* stock_us) const override {
+    const double pixels = patches_.pixels(), outputs = pixels * out_channels_;
+    const double gathered = patches_.one_to_one() ? 0.0 : pixels * patches_.values() * patches_.groups();
+    const HybridWork work{outputs * patches_.values(), static_cast<double>(images_) * image_values_, outputs, gathered};
+    weights_.Estimate(kernels_, work, here_us, stock_us);
+  }
+
+ private:
+  size_t BlockBytes() const { return (static_cast<size_t>(block_) * gemms_[0].k_padded() * 2 + 127) / 64 * 64; }
+  size_t ImagesBytes() const { return static_cast<size_t>(images_) * image_values_ * sizeof(int16_t); }
+
+  ConvTasks Tasks(int threads) const {
+    return ConvTasks(patches_, images_, block_, gemms_[0].num_panels(), gemms_[0].n(), threads);
+  }
+
+  void Multiply(const ConvTask& task, const int16_t* first, float step, float* out) const {
+    const int16_t* rows[kPixelsPerBlock];
+    float steps[kPixelsPerBlock];
+    for (int i = 0; i < task.pixels; ++i) rows[i] = first + static_cast<size_t>(i) * gemms_[0].k_padded();
+    std::fill_n(steps, task.pixels, step);
+    gemms_[task.group].Run(rows, steps, task.pixels, task.panel_begin, task.panel_end,
+                           out + static_cast<size_t>(task.first) * out_channels_ + task.group * gemms_[0].n(),
+                           out_channels_);
+  }
+
+  void GatherBlock(const int16_t* rounded, const ConvTask& task, int16_t* rows) const {
+    const int k = patches_.values(), k_padded = gemms_[0].k_padded();
+    for (int i = 0; i < task.pixels; ++i, rows += k_padded) {
+      patches_.Gather(rounded, task.first + i, task.group, rows);
+      std::memset(rows + k, 0, sizeof(int16_t) * (k_padded - k));
+    }
+  }
+
+  // Rounds the pixels under a task by one step, and returns it.
+  float RoundBlock(const float* in, const ConvTask& task, int16_t* rows) const {
+    const int k = patches_.values(), k_padded = gemms_[0].k_padded();
+    if (patches_.is_pointwise() && k == k_padded) {
+      return gemms_[0].Round(patches_.Under(in, task.first), task.pixels * k, task.pixels * k, rows);
+    }
+    const auto pixel = [&](int i) { return patches_.Under(in, task.first + i) + task.group * patches_.group_in(); };
+    Largest most;
+    for (int i = 0; i < task.pixels; ++i) most.Add(kernels_.f32_max_abs.run(pixel(i), k));
+    const float step = gemms_[0].StepOf(most.value());
+    for (int i = 0; i < task.pixels; ++i) gemms_[0].RoundBy(step, pixel(i), k, k_padded, rows + static_cast<size_t>(i) * k_padded);
+    return step;
+  }
+
+  // Rounds all images, each by its own step, and returns the steps.
+  std::vector<float> RoundImages(const float* in, int16_t* rounded, ThreadPool* pool) const {
+    const int parts = (image_values_ + kValuesPerTask - 1) / kValuesPerTask;
+    const auto each_part = [&](auto&& work) {
+      pool->Run(images_ * parts, [&](int index, int) {
+        const int begin = index % parts * kValuesPerTask;
+        const size_t at = static_cast<size_t>(index / parts) * image_values_ + begin;
+        work(index, in + at, std::min(kValuesPerTask, image_values_ - begin), rounded + at);
+      });
+    };
+    std::vector<float> most(static_cast<size_t>(images_) * parts), steps(images_);
+    each_part([&](int index, const float* from, int count, int16_t*) { most[index] = kernels_.f32_max_abs.run(from, count); });
+    for (int b = 0; b < images_; ++b) {
+      Largest of_image;
+      for (int p = 0; p < parts; ++p) of_image.Add(most[static_cast<size_t>(b) * parts + p]);
+      steps[b] = gemms_[0].StepOf(of_image.value());
+    }
+    each_part([&](int index, const float* from, int count, int16_t* to) {
+      gemms_[0].RoundBy(steps[index / parts], from, count, count, to);
+    });
+    return steps;
+  }
+
+  const KernelTable& kernels_;
+  int out_channels_, images_ = 0, image_values_ = 0, block_ = kPixelsPerBlock;
+  Patches patches_;
+  HybridWeights weights_;
+  std::vector<HybridGemm> gemms_;
+};
+
+}  // namespace
+
+std::unique_ptr<Op> MakeConvHybrid(const NodeView& node, const KernelTable& kernels, std::string* why) {
+  if (!IsConvolution(node, why)) return nullptr;
+  auto op = std::make_unique<ConvHybrid>(node, kernels);
+  std::vector<Shape> out(1);
+  const Shape in = ShapeOf(op->PadsItsInput() ? node.tensor(node.pad()->source) : node.input(0));
+  return op->Check(node, why) && op->InferShapes({in}, &out) ? std::move(op) : nullptr;
+}
+
+}  // namespace litesmith

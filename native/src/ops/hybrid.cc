@@ -1,0 +1,95 @@
+// SPDX-License-Identifier: Apache-2.0
+// See hybrid.h.
+#include "ops/hybrid.h"
+
+#include <cstring>
+
+#include "kernels/cpu.h"
+#include "ops/quant.h"
+#include "ops/sparse_weights.h"
+
+namespace litesmith {
+namespace {
+
+// Nanoseconds of one core; only ratios matter. Those of AVX2 are measured on a core of 3.4 GHz, the others say that the
+// stock engine is left alone: it has 8-bit dot products there, wider registers, or we have no kernel.
+struct Speeds {
+  double mac_int8, mac_half, stock_mac_int8, stock_mac_half;
+};
+constexpr double kValueIn = 0.09, kValueOut = 0.08, kValueGathered = 0.05, kStockValueOut = 0.10;
+constexpr double kPartition = 3000;  // to leave the stock engine's graph and to come back
+
+Speeds SpeedsOf(const KernelTable& kernels) {
+  if (std::strcmp(kernels.tier, "avx2") != 0) return {1, 1, 0.01, 0.01};
+  return {0.0140, 0.0150, CpuHasAvxVnni() ? 0.008 : 0.026, 0.024};
+}
+
+}  // namespace
+
+bool HybridWeights::Find(const NodeView& node, int outputs, Activation activation, std::string* why) {
+  if (node.input(0).type != kTfLiteFloat32 || node.output(0).type != kTfLiteFloat32) {
+    *why = "not a float32 operator";
+    return false;
+  }
+  const TfLiteTensor& weights = node.narrow(1);
+  if (weights.type == kTfLiteInt8) {
+    if (!WeightScales(weights, 0, outputs, &scales_, why)) return false;
+    int8_ = static_cast<const int8_t*>(weights.data);
+  } else if (weights.type == kTfLiteFloat16 && IsConstant(weights) && weights.sparsity == nullptr) {
+    halves_ = &weights;
+  } else {
+    *why = "weights that are neither int8 nor 16-bit floats";
+    return false;
+  }
+  bias_.assign(outputs, 0.0f);
+  if (node.has_input(2) && !ReadFloatConstant(node.narrow(2), &bias_, why)) return false;
+  if (bias_.size() != static_cast<size_t>(outputs)) {
+    *why = "a bias of another size";
+    return false;
+  }
+  if (!FloatActivation(activation, &lo_, &hi_)) {
+    *why = "a fused activation that is not a clamp";
+    return false;
+  }
+  return true;
+}
+
+bool ReadWidened(const TfLiteTensor& tensor, int channel_dim, std::vector<float>* values, std::string* why) {
+  if (tensor.type != kTfLiteInt8) return ReadFloatConstant(tensor, values, why);
+  const Shape shape = ShapeOf(tensor);
+  std::vector<float> scales;
+  if (channel_dim >= static_cast<int>(shape.size())) return false;
+  if (!WeightScales(tensor, channel_dim, shape[channel_dim], &scales, why)) return false;
+  int64_t behind = 1;  // values with the same index along the dimension that lie together
+  for (size_t d = channel_dim + 1; d < shape.size(); ++d) behind *= shape[d];
+  values->resize(NumElements(shape));
+  const auto* stored = static_cast<const int8_t*>(tensor.data);
+  for (size_t i = 0; i < values->size(); ++i) (*values)[i] = stored[i] * scales[i / behind % shape[channel_dim]];
+  return true;
+}
+
+void HybridWeights::Estimate(const KernelTable& kernels, const HybridWork& work, double* here_us,
+                             double* stock_us) const {
+  const Speeds speeds = SpeedsOf(kernels);
+  const bool is_int8 = int8_ != nullptr;
+  const double here = work.macs * (is_int8 ? speeds.mac_int8 : speeds.mac_half) + work.values_in * kValueIn +
+                      work.values_out * kValueOut + work.values_gathered * kValueGathered + kPartition;
+  const double stock = work.macs * (is_int8 ? speeds.stock_mac_int8 : speeds.stock_mac_half) + work.values_out * kStockValueOut;
+  *here_us = here * 1e-3;
+  *stock_us = stock * 1e-3;
+}
+
+void HybridWeights::Pack(const KernelTable& kernels, int first, int n, int k, HybridGemm* gemm) const {
+  const size_t offset = static_cast<size_t>(first) * k;
+  if (int8_ != nullptr) {
+    gemm->Pack(kernels, int8_ + offset, scales_.data() + first, n, k);
+  } else {
+    std::vector<float> values;
+    std::string why;  // Find has read their type; a plain constant always has its values
+    ReadFloatConstant(*halves_, &values, &why);
+    gemm->PackRounded(kernels, values.data() + offset, n, k);
+  }
+  gemm->SetFinish(bias_.data() + first, lo_, hi_);
+}
+
+}  // namespace litesmith

@@ -1,0 +1,44 @@
+// SPDX-License-Identifier: Apache-2.0
+// What the hybrid operators share: float in and out, weights of int8 or of 16-bit floats, products of integers.
+#ifndef LITESMITH_OPS_HYBRID_H_
+#define LITESMITH_OPS_HYBRID_H_
+
+#include <string>
+#include <vector>
+
+#include "core/op.h"
+#include "ops/hybrid_gemm.h"
+
+namespace litesmith {
+
+// What the work of an operator is made of, for the estimate.
+struct HybridWork {
+  double macs, values_in, values_out;
+  double values_gathered = 0;  // under the pixels of kernels larger than 1x1
+};
+
+// The weights of a hybrid operator and how its sums become outputs.
+class HybridWeights {
+ public:
+  // Finds int8 weights or 16-bit floats, with `outputs` rows, and a float bias or none. False with the reason.
+  bool Find(const NodeView& node, int outputs, Activation activation, std::string* why);
+  // Packs rows [first, first + n) of k weights.
+  void Pack(const KernelTable& kernels, int first, int n, int k, HybridGemm* gemm) const;
+  void Estimate(const KernelTable& kernels, const HybridWork& work, double* here_us, double* stock_us) const;
+  const char* kernel_name(const KernelTable& kernels) const {
+    return int8_ != nullptr ? kernels.s16s8_gemm.name : kernels.s16s16_gemm.name;
+  }
+
+ private:
+  const int8_t* int8_ = nullptr;
+  const TfLiteTensor* halves_ = nullptr;
+  std::vector<float> scales_, bias_;
+  float lo_ = 0, hi_ = 0;
+};
+
+// A constant as floats: 32 or 16 bits wide, or int8 with scales along dimension `channel_dim`. False with the reason.
+bool ReadWidened(const TfLiteTensor& tensor, int channel_dim, std::vector<float>* values, std::string* why);
+
+}  // namespace litesmith
+
+#endif  // LITESMITH_OPS_HYBRID_H_

@@ -1,0 +1,117 @@
+// SPDX-License-Identifier: Apache-2.0
+// The weights of a matrix product, packed for a tier's kernel and cut along K so that no partial sum leaves int32.
+//
+// int32 accumulators are safe while the largest activation times sum|w| stays below 2^31 in every channel. The sum is
+// taken over the real weights, and K is cut greedily into the fewest chunks that keep it: usually one.
+#ifndef LITESMITH_OPS_PACKED_WEIGHTS_H_
+#define LITESMITH_OPS_PACKED_WEIGHTS_H_
+
+#include <algorithm>
+#include <cstdint>
+#include <cstdlib>
+#include <vector>
+
+#include "kernels/kernels.h"
+
+namespace litesmith {
+
+constexpr int kMostRows = 60;   // rows multiplied together; a multiple of every tier's tile height
+constexpr int kMostPanels = 2;  // of any tier
+
+template <class Weight>
+class PackedWeights {
+ public:
+  // weights[n][k], row-major with `row_stride`; `most_sum` is the largest safe sum of |weight| in one channel.
+  void Pack(const GemmKernel<Weight>& kernel, const Weight* weights, size_t row_stride, int n, int k, int most_sum) {
+    kernel_ = &kernel;
+    n_ = n;
+    k_ = k;
+    Cut(weights, row_stride, most_sum);
+    size_t size = 0;
+    for (Chunk& chunk : chunks_) {
+      chunk.k_padded = Padded(chunk.k);
+      chunk.panel_stride = static_cast<size_t>(chunk.k_padded) * kPanel + kernel.panel_header;
+      chunk.offset = size;
+      size += chunk.panel_stride * num_panels();
+    }
+    packed_.assign(size, 0);
+    for (const Chunk& chunk : chunks_) {
+      for (int p = 0; p < num_panels(); ++p) {
+        kernel.pack(weights + p * kPanel * row_stride + chunk.begin, row_stride, std::min(kPanel, n - p * kPanel),
+                    chunk.k, packed_.data() + chunk.offset + p * chunk.panel_stride);
+      }
+    }
+  }
+
+  int n() const { return n_; }
+  int k() const { return k_; }
+  int k_padded() const { return Padded(k_); }  // elements a row must hold (zeros behind k)
+  int num_panels() const { return (n_ + kPanel - 1) / kPanel; }
+  int num_chunks() const { return static_cast<int>(chunks_.size()); }
+  const GemmKernel<Weight>& kernel() const { return *kernel_; }
+
+  // acc[i * panels * kPanel + c] for i < m <= kMostRows and the channels of `panels` panels, over one chunk of K.
+  void Multiply(int chunk_index, const int16_t* const* rows, int m, int panel, int panels, int32_t* acc) const {
+    const Chunk& chunk = chunks_[chunk_index];
+    const int16_t* shifted[kMostRows];
+    if (chunk.begin > 0) {
+      for (int i = 0; i < m; ++i) shifted[i] = rows[i] + chunk.begin;
+      rows = shifted;
+    }
+    const Weight* weights = packed_.data() + chunk.offset + panel * chunk.panel_stride;
+    for (int i = 0; i < m; i += kernel_->mr) {
+      kernel_->run(rows + i, std::min(kernel_->mr, m - i), chunk.k_padded, weights, chunk.panel_stride, panels,
+                   acc + i * panels * kPanel);
+    }
+  }
+
+  // The same and its finish, for `channels` from the first of a panel on.
+  bool has_to_float() const { return kernel_->to_float != nullptr && num_chunks() == 1 && n_ % 8 == 0; }
+  void MultiplyToFloat(const int16_t* const* rows, int m, int panel, int channels, const float* steps,
+                       const FloatFinishView& q, float* out, size_t out_stride) const {
+    const Chunk& chunk = chunks_[0];
+    for (int i = 0; i < m; i += kernel_->mr) {
+      kernel_->to_float(rows + i, std::min(kernel_->mr, m - i), chunk.k_padded,
+                        packed_.data() + panel * chunk.panel_stride, chunk.panel_stride, steps + i, q, channels,
+                        out + i * out_stride, out_stride);
+    }
+  }
+
+ private:
+  struct Chunk {
+    int begin, k, k_padded = 0;
+    size_t panel_stride = 0, offset = 0;  // in weights: from panel to panel, and to the first in packed_
+  };
+
+  int Padded(int k) const { return (k + kernel_->k_multiple - 1) / kernel_->k_multiple * kernel_->k_multiple; }
+
+  void Cut(const Weight* weights, size_t row_stride, int most_sum) {
+    chunks_.clear();
+    const int step = kernel_->k_multiple;
+    std::vector<int64_t> sums(n_, 0);
+    int begin = 0;
+    for (int at = 0; at < k_; at += step) {
+      const int end = std::min(at + step, k_);
+      std::vector<int64_t> grown = sums;
+      for (int c = 0; c < n_; ++c) {
+        for (int i = at; i < end; ++i) grown[c] += std::abs(static_cast<int>(weights[c * row_stride + i]));
+      }
+      if (*std::max_element(grown.begin(), grown.end()) > most_sum) {
+        chunks_.push_back({begin, at - begin});
+        for (int c = 0; c < n_; ++c) grown[c] -= sums[c];
+        begin = at;
+      }
+      sums.swap(grown);
+    }
+    chunks_.push_back({begin, k_ - begin});
+  }
+
+  const GemmKernel<Weight>* kernel_ = nullptr;
+  int n_ = 0, k_ = 0;
+  std::vector<Chunk> chunks_;
+  std::vector<Weight> packed_;
+};
+
+}  // namespace litesmith
+
+#endif  // LITESMITH_OPS_PACKED_WEIGHTS_H_

@@ -1,0 +1,77 @@
+// SPDX-License-Identifier: Apache-2.0
+// See patches.h.
+#include "ops/patches.h"
+
+#include <algorithm>
+#include <cstring>
+
+namespace litesmith {
+
+Patches::Patches(const ConvParams& params, const TfLiteTensor& weights, int in_channels, const ZeroPad* pad)
+    : params_(params),
+      pad_(pad != nullptr ? *pad : ZeroPad{-1, 0, 0, 0, 0}),
+      kernel_h_(weights.dims->data[1]),
+      kernel_w_(weights.dims->data[2]),
+      group_in_(weights.dims->data[3]),
+      groups_(in_channels / weights.dims->data[3]) {}
+
+bool Patches::Infer(const Shape& in, int out_channels, Shape* out) {
+  if (in.size() != 4 || in[3] != groups_ * group_in_) return false;
+  in_ = in;
+  y_ = WindowOf(params_.padding, pad_.top + in[1] + pad_.bottom, kernel_h_, params_.stride_height, params_.dilation_height);
+  x_ = WindowOf(params_.padding, pad_.left + in[2] + pad_.right, kernel_w_, params_.stride_width, params_.dilation_width);
+  y_.pad += pad_.top;
+  x_.pad += pad_.left;
+  *out = {in[0], y_.out, x_.out, out_channels};
+  return true;
+}
+
+void Patches::Gather(const int16_t* in, int pixel, int group, int16_t* to) const {
+  const int x = pixel % x_.out, y = pixel / x_.out % y_.out, b = pixel / x_.out / y_.out;
+  const int x0 = x * params_.stride_width - x_.pad, y0 = y * params_.stride_height - y_.pad;
+  const int channels = in_[3];
+  const bool row_at_once = groups_ == 1 && params_.dilation_width == 1;
+  for (int ky = 0; ky < kernel_h_; ++ky) {
+    const int iy = y0 + ky * params_.dilation_height;
+    if (iy < 0 || iy >= in_[1]) {
+      std::memset(to, 0, sizeof(int16_t) * kernel_w_ * group_in_);
+      to += kernel_w_ * group_in_;
+      continue;
+    }
+    const int16_t* line = in + (static_cast<int64_t>(b) * in_[1] + iy) * in_[2] * channels + group * group_in_;
+    if (row_at_once) {
+      const int before = std::clamp(-x0, 0, kernel_w_);
+      const int after = std::clamp(x0 + kernel_w_ - in_[2], 0, kernel_w_ - before);
+      const int inside = kernel_w_ - before - after;
+      std::memset(to, 0, sizeof(int16_t) * before * channels);
+      std::memcpy(to + before * channels, line + static_cast<int64_t>(x0 + before) * channels,
+                  sizeof(int16_t) * inside * channels);
+      std::memset(to + (before + inside) * channels, 0, sizeof(int16_t) * after * channels);
+      to += kernel_w_ * channels;
+      continue;
+    }
+    for (int kx = 0; kx < kernel_w_; ++kx, to += group_in_) {
+      const int ix = x0 + kx * params_.dilation_width;
+      if (ix < 0 || ix >= in_[2]) {
+        std::memset(to, 0, sizeof(int16_t) * group_in_);
+      } else {
+        std::memcpy(to, line + static_cast<int64_t>(ix) * channels, sizeof(int16_t) * group_in_);
+      }
+    }
+  }
+}
+
+bool IsConvolution(const NodeView& node, std::string* why) {
+  const TfLiteTensor& in = node.input(0);
+  const TfLiteTensor& weights = node.input(1);
+  *why = "shapes that are not a convolution";
+  if (in.dims->size != 4 || weights.dims->size != 4 || weights.dims->data[0] <= 0 || weights.dims->data[3] <= 0 ||
+      in.dims->data[3] % weights.dims->data[3] != 0) {
+    return false;
+  }
+  const int groups = in.dims->data[3] / weights.dims->data[3];
+  *why = "channels that do not divide into groups";
+  return groups >= 1 && weights.dims->data[0] % groups == 0;
+}
+
+}  // namespace litesmith
