@@ -3,6 +3,7 @@
 #ifndef LITESMITH_CORE_OP_H_
 #define LITESMITH_CORE_OP_H_
 
+#include <atomic>
 #include <memory>
 #include <string>
 #include <vector>
@@ -26,6 +27,8 @@ struct RunArgs {
   const Shape* const* output_shapes;
   uint8_t* scratch;
   ThreadPool* pool;
+  // While profiling, and for an operator that is made of several: where their times are added up.
+  std::atomic<int64_t>* part_ns = nullptr;
 };
 
 // Life of an operator: Make (checks everything, reads no weights), Pack (reads the constants), InferShapes whenever

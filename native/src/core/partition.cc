@@ -19,6 +19,7 @@ namespace {
 
 // Smaller ones stay in the second-level cache between two operators, and products of few rows are slower.
 constexpr size_t kLargeImage = 512 * 1024;
+constexpr int kNoNode = -2;
 constexpr size_t kGuardBytes = 64;  // vector loads may begin before a tensor and end behind it
 
 int64_t Now() {
@@ -73,7 +74,8 @@ bool Partition::Leaves(int tensor) const {
 }
 
 Partition::Item Partition::MakeItem(const NodeView& node, std::unique_ptr<Op> op) {
-  Item item{nullptr, node.index(), OperatorName(node.code()), std::vector<int>(node.num_inputs(), kTfLiteOptionalTensor), {}};
+  Item item{nullptr, {{node.index(), OperatorName(node.code()), op->kernel_name()}},
+            std::vector<int>(node.num_inputs(), kTfLiteOptionalTensor), {}};
   for (int i : op->RuntimeInputs()) {
     if (node.has_input(i)) item.inputs[i] = i == 0 && op->PadsItsInput() ? node.pad()->source : node.input_id(i);
   }
@@ -103,7 +105,11 @@ void Partition::JoinBlocks(const TfLiteContext* context, const Origins& origins,
     std::unique_ptr<Op> depthwise = std::move(item.op);
     std::unique_ptr<Op> first = before == nullptr ? nullptr : std::move(before->op);
     std::unique_ptr<Op> last = after == nullptr ? nullptr : std::move(after->op);
+    const Part none{kNoNode, nullptr, nullptr};
+    const std::vector<Part> parts{before == nullptr ? none : before->parts[0], item.parts[0],
+                                  after == nullptr ? none : after->parts[0]};
     place.inputs = {before != nullptr ? before->inputs[0] : input};
+    place.parts = parts;
     place.op = MakeHybridBlock(std::move(first), std::move(depthwise), std::move(last));
   }
   items->erase(std::remove_if(items->begin(), items->end(), [](const Item& item) { return !item.op; }), items->end());
@@ -138,8 +144,7 @@ int Partition::AddOwnSlot(int like, Layout layout) {
 void Partition::AddConversion(int from, int to) {
   Step step;
   step.op = MakeLayoutConversion(slots_[from].layout, slots_[to].layout, slots_[from].element_bytes);
-  step.node = -1;
-  step.name = "LAYOUT";
+  step.parts = {{-1, "LAYOUT", step.op->kernel_name()}};
   step.inputs = {from};
   step.outputs = {to};
   steps_.push_back(std::move(step));
@@ -171,8 +176,7 @@ int Partition::InputSlot(TfLiteContext* context, const Op& op, int tensor_id) {
 
 void Partition::AddStep(TfLiteContext* context, Item item) {
   Step step;
-  step.node = item.node;
-  step.name = item.name;
+  step.parts = std::move(item.parts);
   const Op* op = item.op.get();
   for (int id : item.inputs) step.inputs.push_back(id == kTfLiteOptionalTensor ? -1 : InputSlot(context, *op, id));
   std::vector<std::pair<int, int>> to_convert;
@@ -203,7 +207,8 @@ bool Partition::InferShapes(TfLiteContext* context) {
     for (int slot : step.inputs) in.push_back(slot < 0 ? Shape() : slots_[slot].shape);
     out.resize(step.outputs.size());
     if (!step.op->InferShapes(in, &out)) {
-      error_ = "litesmith delegate: node " + std::to_string(step.node) + " " + step.name +
+      const Part& part = step.parts.size() == 1 ? step.parts[0] : step.parts[1];
+      error_ = "litesmith delegate: node " + std::to_string(part.node) + " " + part.name +
                " cannot take the shapes it is given";
       return false;
     }
@@ -283,6 +288,23 @@ TfLiteStatus Partition::Bind(TfLiteContext* context) {
   return kTfLiteOk;
 }
 
+// The operators of a block take turns for every row: each gets its share of the whole.
+void Partition::RunTimed(Step& step, const RunArgs& args) {
+  std::atomic<int64_t> part_ns[3] = {};
+  RunArgs timed = args;
+  timed.part_ns = part_ns;
+  int64_t start = Now();
+  step.op->Run(timed);
+  const int64_t all = Now() - start, sum = std::max<int64_t>(part_ns[0] + part_ns[1] + part_ns[2], 1);
+  for (size_t i = 0; i < step.parts.size(); ++i) {
+    const Part& part = step.parts[i];
+    if (part.node == kNoNode) continue;
+    const int64_t spent = step.parts.size() == 1 ? all : all * part_ns[i] / sum;
+    delegate_->Record({start, spent, part.name, part.kernel, part.node});
+    start += spent;
+  }
+}
+
 TfLiteStatus Partition::Invoke(TfLiteContext* context) {
   for (int id : input_ids_) {
     const auto found = slot_of_tensor_.find(id);
@@ -294,16 +316,14 @@ TfLiteStatus Partition::Invoke(TfLiteContext* context) {
   Bind(context);
   const bool profiling = delegate_->profiling();
   for (Step& step : steps_) {
-    const RunArgs args{step.in.data(),         step.out.data(),
-                       step.in_shapes.data(),  step.out_shapes.data(),
+    const RunArgs args{step.in.data(),        step.out.data(),
+                       step.in_shapes.data(), step.out_shapes.data(),
                        arena_.get() + step.scratch_offset, pool_};
     if (!profiling) {
       step.op->Run(args);
       continue;
     }
-    const int64_t start = Now();
-    step.op->Run(args);
-    delegate_->Record({start, Now() - start, step.name, step.op->kernel_name(), step.node});
+    RunTimed(step, args);
   }
   return kTfLiteOk;
 }

@@ -34,10 +34,15 @@ class Partition {
     size_t offset = 0;       // in the arena
     void* data = nullptr;
   };
+  // A node that an operator runs: -1 for a conversion of our own.
+  struct Part {
+    int node;
+    const char* name;
+    const char* kernel;
+  };
   struct Step {
     std::unique_ptr<Op> op;
-    int node;  // -1: a conversion of our own
-    const char* name;
+    std::vector<Part> parts;  // one, or those of a block in their order; one that is not there has no name
     std::vector<int> inputs, outputs;  // slots; -1: absent
     size_t scratch_offset = 0;
     std::vector<const void*> in;
@@ -52,13 +57,13 @@ class Partition {
   // An operator and the tensors it reads and writes.
   struct Item {
     std::unique_ptr<Op> op;
-    int node;
-    const char* name;
+    std::vector<Part> parts;
     std::vector<int> inputs, outputs;
   };
   static Item MakeItem(const NodeView& node, std::unique_ptr<Op> op);
   void JoinBlocks(const TfLiteContext* context, const Origins& origins, std::vector<Item>* items) const;
   bool Leaves(int tensor) const;
+  void RunTimed(Step& step, const RunArgs& args);
   void AddStep(TfLiteContext* context, Item item);
   bool InferShapes(TfLiteContext* context);
   bool PlanMemory();

@@ -3,6 +3,7 @@
 #include "ops/hybrid_block.h"
 
 #include <algorithm>
+#include <chrono>
 
 #include "ops/depthwise_nhwc.h"
 #include "ops/hybrid_gemm.h"
@@ -13,6 +14,25 @@ namespace {
 constexpr int kRing = 4;            // rows of the wide image that are kept: three under a kernel, and the next
 constexpr int kTasksPerThread = 2;
 constexpr int kRowsPerTask = 14;    // at least: each computes two rows of its neighbours again
+
+// The place of each operator among the parts of a block.
+enum Part { kBefore, kDepthwise, kAfter };
+
+class PartClock {
+ public:
+  PartClock(std::atomic<int64_t>* part_ns, Part part) : total_(part_ns == nullptr ? nullptr : part_ns + part) {
+    if (total_ != nullptr) start_ = std::chrono::steady_clock::now();
+  }
+  ~PartClock() {
+    if (total_ == nullptr) return;
+    const auto spent = std::chrono::steady_clock::now() - start_;
+    *total_ += std::chrono::duration_cast<std::chrono::nanoseconds>(spent).count();
+  }
+
+ private:
+  std::atomic<int64_t>* total_;
+  std::chrono::steady_clock::time_point start_;
+};
 
 size_t Aligned(size_t bytes) { return (bytes + 63) / 64 * 64; }
 
@@ -88,13 +108,20 @@ class HybridBlock : public Op {
           rows[k] = in + row * in_row;
         } else {
           for (; ready <= row; ++ready) {
+            const PartClock clock(args.part_ns, kBefore);
             before->RunTogether(in + ready * in_row, width, rounded, ring + ready % kRing * ring_row);
           }
           rows[k] = ring + row % kRing * ring_row;
         }
       }
-      depthwise.RunRow(rows, after == nullptr ? out + y * out_row : between);
-      if (after != nullptr) after->RunTogether(between, out_width, rounded, out + y * out_row);
+      {
+        const PartClock clock(args.part_ns, kDepthwise);
+        depthwise.RunRow(rows, after == nullptr ? out + y * out_row : between);
+      }
+      if (after != nullptr) {
+        const PartClock clock(args.part_ns, kAfter);
+        after->RunTogether(between, out_width, rounded, out + y * out_row);
+      }
     }
   }
 

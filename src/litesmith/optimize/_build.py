@@ -200,4 +200,4 @@ def _coverage(
 def _actual_partitions(model: Model) -> int:
     from litesmith.runtime import partitions
 
-    return sum(piece.delegate == "XNNPACK" for piece in partitions(model, verify=False))
+    return sum(piece.delegate == "XNNPACK" for piece in partitions(model, kernels="xnnpack", verify=False))
