@@ -196,6 +196,23 @@ def test_weights_that_others_read_too_are_still_widened_for_them(stock: Any, del
     assert_close(got.outputs()[0], widened(model, stock), 2 * CLOSE["float16"])
 
 
+def test_what_is_widened_and_added_is_still_widened(stock: Any, delegated: Any) -> None:
+    b = Builder("added", seed=0)
+
+    def halves(*shape: int) -> Value:
+        stored = b.constant(b.random.standard_normal(shape).astype(np.float16))
+        return b.op("DEQUANTIZE", stored, outputs=[(shape, "float32")])
+
+    y = b.op("FULLY_CONNECTED", b.input("x", (4, 64)), halves(64, 64), fused_activation_function="NONE")
+    y = b.op("ADD", y, halves(4, 64), fused_activation_function="NONE")
+    y = b.op("FULLY_CONNECTED", y, halves(64, 64), fused_activation_function="NONE")
+    model = b.build({"y": y})
+    got = delegated(model.to_bytes(), hybrid="on", half="on")
+    assert got.taken().count("FULLY_CONNECTED") == 2
+    assert "ADD" in got.taken()
+    assert_close(got.outputs()[0], widened(model, stock), CLOSE["float16"])
+
+
 def wide(size: int) -> bytes:
     b = Builder("wide", seed=0)
     x = b.conv2d(b.input("image", (1, size, size, 128)), 256, activation="RELU")

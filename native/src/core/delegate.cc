@@ -51,6 +51,12 @@ const OpEntry* FindEntry(const std::vector<OpEntry>& entries, int code) {
   return nullptr;
 }
 
+// Whether a node has the two inputs, the output and the parameters that every hybrid operator and companion has.
+bool IsComplete(const NodeView& node) {
+  if (!node.has_input(0) || !node.has_input(1) || node.num_outputs() != 1 || !node.has_params()) return false;
+  return node.input(0).dims != nullptr && node.input(1).dims != nullptr && node.output(0).dims != nullptr;
+}
+
 bool PromisesToWin(const Op& op, std::string* why) {
   double here_us = 0, stock_us = 0;
   op.Estimate(&here_us, &stock_us);
@@ -94,6 +100,7 @@ std::unique_ptr<Op> Delegate::Make(Family family, const NodeView& node, std::str
   const OpEntry* entry = FindEntry(entries, node.code());
   const bool is_float = node.num_outputs() > 0 && node.output(0).type == kTfLiteFloat32;
   if (entry == nullptr || (family != Family::kInt16 && !is_float)) return nullptr;
+  if ((family == Family::kHybrid || family == Family::kCompanion) && !IsComplete(node)) return nullptr;
   return entry->make(node, *kernels_, why);
 }
 
@@ -203,7 +210,7 @@ void Delegate::TakeCompanions(const std::vector<NodeView>& nodes) {
   for (bool changed = true; changed;) {
     changed = false;
     for (const NodeView& node : nodes) {
-      if (taken_.count(node.index()) || node.num_inputs() == 0 || node.num_outputs() != 1) continue;
+      if (taken_.count(node.index()) || !IsComplete(node)) continue;
       const int source = node.pad() != nullptr ? node.pad()->source : node.input_id(0);
       const bool near = touched.count(source) || touched.count(node.output_id(0)) ||
                         (node.code() == kAdd && touched.count(node.input_id(1)));
@@ -219,6 +226,7 @@ void Delegate::TakeCompanions(const std::vector<NodeView>& nodes) {
 // Nodes whose work their consumers do.
 void Delegate::TakeUnread(const std::vector<NodeView>& nodes) {
   std::vector<int> all, hybrid, padding;
+  std::set<int> needed;  // tensors that hybrid operators and companions read when they run
   for (const NodeView& node : nodes) {
     const auto found = taken_.find(node.index());
     if (found == taken_.end()) continue;
@@ -226,7 +234,9 @@ void Delegate::TakeUnread(const std::vector<NodeView>& nodes) {
     if (found->second != Family::kHybrid && found->second != Family::kCompanion) continue;
     hybrid.push_back(node.index());
     std::string why;
-    if (node.pad() != nullptr && Make(found->second, node, &why)->PadsItsInput()) padding.push_back(node.index());
+    const std::unique_ptr<Op> op = Make(found->second, node, &why);
+    if (op->PadsItsInput()) padding.push_back(node.index());
+    for (int i : op->RuntimeInputs()) needed.insert(node.input_id(i));
   }
   const auto keys = [](const auto& map) {
     std::set<int> tensors;
@@ -234,7 +244,9 @@ void Delegate::TakeUnread(const std::vector<NodeView>& nodes) {
     return tensors;
   };
   for (int node : UnreadNodes(nodes, keys(origins_.densified), all)) taken_[node] = Family::kUnread;
-  for (int node : UnreadNodes(nodes, keys(origins_.widened), hybrid)) unread_.insert(node);
+  std::set<int> widened = keys(origins_.widened);
+  for (int tensor : needed) widened.erase(tensor);
+  for (int node : UnreadNodes(nodes, widened, hybrid)) unread_.insert(node);
   for (int node : UnreadNodes(nodes, keys(origins_.padded), padding)) unread_.insert(node);
   for (int node : unread_) taken_[node] = Family::kUnread;
 }
@@ -250,7 +262,8 @@ bool Delegate::MixesEngines(const TfLiteContext* context, const std::vector<Node
     const auto found = taken_.find(node.index());
     if (found != taken_.end() && found->second == Family::kHybrid) --hybrid_left;
     const bool between = hybrid_left > 0 && hybrid_left < hybrid_in_all;
-    if (between && found == taken_.end() && origins_.widened.count(node.output_id(0)) == 0) return true;
+    const bool widens = node.num_outputs() == 1 && origins_.widened.count(node.output_id(0)) > 0;
+    if (between && found == taken_.end() && !widens) return true;
   }
   return false;
 }

@@ -65,8 +65,24 @@ Partition::Partition(Delegate* delegate, TfLiteContext* context, const TfLiteDel
     op->Pack();
     items.push_back(MakeItem(view, std::move(op)));
   }
+  CheckSources(context, items);
   JoinBlocks(context, delegate->origins(), &items);
   for (Item& item : items) AddStep(context, std::move(item));
+}
+
+// The runtime says which tensors of others the nodes read; a padded one is read from before its PAD, and must be there.
+void Partition::CheckSources(const TfLiteContext* context, const std::vector<Item>& items) {
+  std::vector<int> known = input_ids_;
+  for (const Item& item : items) {
+    for (int id : item.inputs) {
+      if (id == kTfLiteOptionalTensor || IsConstant(context->tensors[id])) continue;
+      if (std::find(known.begin(), known.end(), id) != known.end()) continue;
+      error_ = "litesmith delegate: node " + std::to_string(item.parts[0].node) + " reads tensor " + std::to_string(id) +
+               ", which is computed elsewhere; switch the option hybrid off";
+      return;
+    }
+    known.insert(known.end(), item.outputs.begin(), item.outputs.end());
+  }
 }
 
 bool Partition::Leaves(int tensor) const {

@@ -62,6 +62,7 @@ class Partition {
   };
   static Item MakeItem(const NodeView& node, std::unique_ptr<Op> op);
   void JoinBlocks(const TfLiteContext* context, const Origins& origins, std::vector<Item>* items) const;
+  void CheckSources(const TfLiteContext* context, const std::vector<Item>& items);
   bool Leaves(int tensor) const;
   void RunTimed(Step& step, const RunArgs& args);
   void AddStep(TfLiteContext* context, Item item);
