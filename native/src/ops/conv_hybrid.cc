@@ -100,8 +100,9 @@ class ConvHybrid : public Op {
 
   void Estimate(double* here_us, double* stock_us) const override {
     const double pixels = patches_.pixels(), outputs = pixels * out_channels_;
-    const double gathered = patches_.one_to_one() ? 0.0 : pixels * patches_.values() * patches_.groups();
-    const HybridWork work{outputs * patches_.values(), static_cast<double>(images_) * image_values_, outputs, gathered};
+    const double gathered = patches_.one_to_one() ? 0.0 : pixels * patches_.groups();
+    const HybridWork work{outputs * patches_.values(), static_cast<double>(images_) * image_values_, outputs,
+                          gathered * patches_.values(), gathered * patches_.pieces()};
     weights_.Estimate(kernels_, work, here_us, stock_us);
   }
 

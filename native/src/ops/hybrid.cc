@@ -17,7 +17,8 @@ struct Speeds {
   double mac_int8, mac_half, stock_mac_int8, stock_mac_half;
 };
 constexpr double kValueIn = 0.09, kValueOut = 0.08, kValueGathered = 0.05, kStockValueOut = 0.10;
-constexpr double kPartition = 3000;  // to leave the stock engine's graph and to come back
+constexpr double kPieceGathered = 15;  // a few pixels of a row: what a first layer with three channels is made of
+constexpr double kPartition = 5000;    // to leave the stock engine's graph and to come back
 
 Speeds SpeedsOf(const KernelTable& kernels) {
   if (std::strcmp(kernels.tier, "avx2") != 0) return {1, 1, 0.01, 0.01};
@@ -73,7 +74,8 @@ void HybridWeights::Estimate(const KernelTable& kernels, const HybridWork& work,
   const Speeds speeds = SpeedsOf(kernels);
   const bool is_int8 = int8_ != nullptr;
   const double here = work.macs * (is_int8 ? speeds.mac_int8 : speeds.mac_half) + work.values_in * kValueIn +
-                      work.values_out * kValueOut + work.values_gathered * kValueGathered + kPartition;
+                      work.values_out * kValueOut + work.values_gathered * kValueGathered +
+                      work.pieces_gathered * kPieceGathered + kPartition;
   const double stock = work.macs * (is_int8 ? speeds.stock_mac_int8 : speeds.stock_mac_half) + work.values_out * kStockValueOut;
   *here_us = here * 1e-3;
   *stock_us = stock * 1e-3;

@@ -14,7 +14,7 @@ namespace litesmith {
 // What the work of an operator is made of, for the estimate.
 struct HybridWork {
   double macs, values_in, values_out;
-  double values_gathered = 0;  // under the pixels of kernels larger than 1x1
+  double values_gathered = 0, pieces_gathered = 0;  // under the pixels of kernels larger than 1x1; a piece is one copy
 };
 
 // The weights of a hybrid operator and how its sums become outputs.

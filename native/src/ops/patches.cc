@@ -30,7 +30,6 @@ void Patches::Gather(const int16_t* in, int pixel, int group, int16_t* to) const
   const int x = pixel % x_.out, y = pixel / x_.out % y_.out, b = pixel / x_.out / y_.out;
   const int x0 = x * params_.stride_width - x_.pad, y0 = y * params_.stride_height - y_.pad;
   const int channels = in_[3];
-  const bool row_at_once = groups_ == 1 && params_.dilation_width == 1;
   for (int ky = 0; ky < kernel_h_; ++ky) {
     const int iy = y0 + ky * params_.dilation_height;
     if (iy < 0 || iy >= in_[1]) {
@@ -39,7 +38,7 @@ void Patches::Gather(const int16_t* in, int pixel, int group, int16_t* to) const
       continue;
     }
     const int16_t* line = in + (static_cast<int64_t>(b) * in_[1] + iy) * in_[2] * channels + group * group_in_;
-    if (row_at_once) {
+    if (row_at_once()) {
       const int before = std::clamp(-x0, 0, kernel_w_);
       const int after = std::clamp(x0 + kernel_w_ - in_[2], 0, kernel_w_ - before);
       const int inside = kernel_w_ - before - after;

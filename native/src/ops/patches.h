@@ -17,6 +17,7 @@ class Patches {
   int group_in() const { return group_in_; }
   int values() const { return kernel_h_ * kernel_w_ * group_in_; }  // under one pixel, of one group
   int pixels() const { return in_[0] * y_.out * x_.out; }
+  int pieces() const { return row_at_once() ? kernel_h_ : kernel_h_ * kernel_w_; }  // that lie together under a pixel
   // One input pixel under each output pixel, and no padding.
   bool one_to_one() const { return kernel_h_ == 1 && kernel_w_ == 1 && !is_padded() && y_.pad == 0 && x_.pad == 0; }
 
@@ -42,6 +43,8 @@ class Patches {
   void Gather(const int16_t* in, int pixel, int group, int16_t* to) const;
 
  private:
+  bool row_at_once() const { return groups_ == 1 && params_.dilation_width == 1; }
+
   ConvParams params_;
   ZeroPad pad_;
   int kernel_h_, kernel_w_, group_in_, groups_;
