@@ -149,6 +149,19 @@ def test_what_is_not_finite_spoils_its_own_sample_alone(bad: float, delegated: A
     assert np.array_equal(spoilt[1], clean[1])
 
 
+def test_weights_that_are_not_finite_spoil_their_channel_alone(stock: Any, delegated: Any) -> None:
+    b = Builder("weights", seed=0)
+    weight = b.random.standard_normal((48, 32)).astype(np.float32)
+    weight[5, 3], weight[9, 0] = np.inf, np.nan
+    stored = b.constant(weight.astype(np.float16))
+    y = b.op("FULLY_CONNECTED", b.input("x", (2, 32)), b.op("DEQUANTIZE", stored, outputs=[((48, 32), "float32")]))
+    model = b.build({"y": y})
+    got = delegated(model.to_bytes(), hybrid="on", half="on").outputs()[0]
+    assert np.isnan(got[:, [5, 9]]).all()
+    finite = [c for c in range(48) if c not in (5, 9)]
+    assert_close(got[:, finite], widened(model, stock)[:, finite], CLOSE["float16"])
+
+
 def test_a_sample_does_not_depend_on_its_batch_and_shapes_may_change(delegated: Any) -> None:
     b = Builder("batch", seed=0)
     x = b.conv2d(b.input("image", (-1, 8, 8, 32)), 64, activation="RELU")

@@ -85,13 +85,14 @@ bool AllowsHalfPrecision(const TfLiteContext* context) {
   size_t bytes = 0;
   return context->GetModelMetadata != nullptr &&
          context->GetModelMetadata(context, "reduced_precision_support", &text, &bytes) == kTfLiteOk &&
-         std::string(text, bytes).rfind("fp16", 0) == 0;
+         text != nullptr && std::string(text, bytes).rfind("fp16", 0) == 0;
 }
 
 namespace {
 
 // A PAD with zeros, of height and width alone.
 bool ReadPad(const TfLiteContext* context, const TfLiteNode& node, ZeroPad* pad) {
+  if (node.inputs->data[0] == kTfLiteOptionalTensor || node.inputs->data[1] == kTfLiteOptionalTensor) return false;
   const TfLiteTensor& in = context->tensors[node.inputs->data[0]];
   const TfLiteTensor& sizes = context->tensors[node.inputs->data[1]];
   if (in.type != kTfLiteFloat32 || in.dims == nullptr || in.dims->size != 4 || sizes.type != kTfLiteInt32 ||
@@ -117,7 +118,7 @@ Origins FindOrigins(TfLiteContext* context) {
     const int output = node->outputs->data[0], code = registration->builtin_code;
     ZeroPad pad;
     if (code == kPad && node->inputs->size == 2 && ReadPad(context, *node, &pad)) found.padded[output] = pad;
-    if (node->inputs->size != 1) continue;
+    if (node->inputs->size != 1 || node->inputs->data[0] == kTfLiteOptionalTensor) continue;
     const int input = node->inputs->data[0];
     const TfLiteTensor& source = context->tensors[input];
     const bool is_sparse = source.sparsity != nullptr, is_half = source.type == kTfLiteFloat16;

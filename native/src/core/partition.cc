@@ -9,7 +9,6 @@
 
 #include "core/arena.h"
 #include "core/delegate.h"
-#include "ops/depthwise_nhwc.h"
 #include "ops/hybrid_block.h"
 #include "ops/makers.h"
 #include "ops/planar.h"
@@ -108,7 +107,8 @@ void Partition::JoinBlocks(const TfLiteContext* context, const Origins& origins,
   };
   const auto is_pointwise = [](const Item& item) { return item.op && item.op->Pointwise() != nullptr; };
   for (Item& item : *items) {
-    if (!item.op || dynamic_cast<DepthwiseNhwc*>(item.op.get()) == nullptr) continue;
+    auto* deep = dynamic_cast<DepthwiseNhwc*>(item.op.get());
+    if (deep == nullptr) continue;
     const int input = item.inputs[0], output = item.outputs[0];
     if (NumElements(ShapeOf(context->tensors[input])) * sizeof(float) < kLargeImage) continue;
     Item *before = nullptr, *after = nullptr;
@@ -118,7 +118,8 @@ void Partition::JoinBlocks(const TfLiteContext* context, const Origins& origins,
     }
     if (before == nullptr && after == nullptr) continue;
     Item& place = after != nullptr ? *after : item;  // the last of them: all its inputs are there by then
-    std::unique_ptr<Op> depthwise = std::move(item.op);
+    item.op.release();
+    std::unique_ptr<DepthwiseNhwc> depthwise(deep);
     std::unique_ptr<Op> first = before == nullptr ? nullptr : std::move(before->op);
     std::unique_ptr<Op> last = after == nullptr ? nullptr : std::move(after->op);
     const Part none{kNoNode, nullptr, nullptr};

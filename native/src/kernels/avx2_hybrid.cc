@@ -96,7 +96,7 @@ void f32_round_s16__avx2(const float* in, int n, float factor, int16_t* out) {
   for (; i < n; ++i) out[i] = static_cast<int16_t>(_mm_cvtss_si32(_mm_set_ss(in[i] * factor)));
 }
 
-// The columns under one vector of channels; `from` is column 0 of the first row, the others behind it.
+// One vector of channels of the three rows under a kernel.
 struct Columns {
   const float* row0;
   const float* row1;

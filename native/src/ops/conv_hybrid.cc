@@ -63,8 +63,7 @@ class ConvHybrid : public Op {
   }
 
   size_t ScratchBytes(int num_threads) const override {
-    const size_t shared = patches_.one_to_one() ? Tasks(num_threads).blocks() * BlockBytes() : ImagesBytes();
-    return num_threads * BlockBytes() + shared;
+    return num_threads * BlockBytes() + SharedBytes(Tasks(num_threads));
   }
 
   void Run(const RunArgs& args) override {
@@ -78,7 +77,8 @@ class ConvHybrid : public Op {
     } else if (tasks.slices() > 1) {  // once for all slices
       steps.resize(tasks.blocks());
       args.pool->Run(tasks.blocks(), [&](int block, int) {
-        steps[block] = RoundBlock(in, tasks[block * tasks.slices()], reinterpret_cast<int16_t*>(shared + block * BlockBytes()));
+        auto* rows = reinterpret_cast<int16_t*>(shared + block * BlockBytes());
+        steps[block] = RoundBlock(in, tasks[block * tasks.slices()], rows);
       });
     }
     args.pool->Run(tasks.count(), [&](int index, int worker) {
@@ -108,7 +108,11 @@ class ConvHybrid : public Op {
 
  private:
   size_t BlockBytes() const { return (static_cast<size_t>(block_) * gemms_[0].k_padded() * 2 + 127) / 64 * 64; }
-  size_t ImagesBytes() const { return static_cast<size_t>(images_) * image_values_ * sizeof(int16_t); }
+  // What all workers read: rounded images, or the rounded blocks that several slices of channels share.
+  size_t SharedBytes(const ConvTasks& tasks) const {
+    if (!patches_.one_to_one()) return static_cast<size_t>(images_) * image_values_ * sizeof(int16_t);
+    return tasks.slices() > 1 ? tasks.blocks() * BlockBytes() : 0;
+  }
 
   ConvTasks Tasks(int threads) const {
     return ConvTasks(patches_, images_, block_, gemms_[0].num_panels(), gemms_[0].n(), threads);
@@ -142,7 +146,7 @@ class ConvHybrid : public Op {
     Largest most;
     for (int i = 0; i < task.pixels; ++i) most.Add(kernels_.f32_max_abs.run(pixel(i), k));
     const float step = gemms_[0].StepOf(most.value());
-    for (int i = 0; i < task.pixels; ++i) gemms_[0].RoundBy(step, pixel(i), k, k_padded, rows + static_cast<size_t>(i) * k_padded);
+    for (int i = 0; i < task.pixels; ++i, rows += k_padded) gemms_[0].RoundBy(step, pixel(i), k, k_padded, rows);
     return step;
   }
 

@@ -8,12 +8,13 @@
 
 #include <memory>
 
-#include "core/op.h"
+#include "ops/depthwise_nhwc.h"
 
 namespace litesmith {
 
 // Takes the operators over; `before` or `after` may be null, but not both, and the ones given have Pointwise().
-std::unique_ptr<Op> MakeHybridBlock(std::unique_ptr<Op> before, std::unique_ptr<Op> depthwise, std::unique_ptr<Op> after);
+std::unique_ptr<Op> MakeHybridBlock(std::unique_ptr<Op> before, std::unique_ptr<DepthwiseNhwc> depthwise,
+                                    std::unique_ptr<Op> after);
 
 }  // namespace litesmith
 

@@ -23,9 +23,8 @@ void HybridGemm::Pack(const KernelTable& kernels, const int8_t* weights, const f
   kernels_ = &kernels;
   n_ = n;
   k_ = k;
-  narrow_ = true;
   most_ = kLargest;
-  narrow_weights_.Pack(kernels.s16s8_gemm, weights, k, n, k, static_cast<int>(kMostSum / kLargest));
+  weights_.emplace<PackedWeights<int8_t>>().Pack(kernels.s16s8_gemm, weights, k, n, k, static_cast<int>(kMostSum / kLargest));
   scales_.assign(scales, scales + n);
   scales_.resize(static_cast<size_t>(num_panels()) * kPanel, 0.0f);
 }
@@ -34,7 +33,6 @@ void HybridGemm::PackRounded(const KernelTable& kernels, const float* weights, i
   kernels_ = &kernels;
   n_ = n;
   k_ = k;
-  narrow_ = false;
   scales_.assign(static_cast<size_t>(num_panels()) * kPanel, 0.0f);
   // A sum is at most the largest of a row times the largest weight times this.
   std::vector<double> spread(n, 1.0);
@@ -44,20 +42,21 @@ void HybridGemm::PackRounded(const KernelTable& kernels, const float* weights, i
     largest[c] = kernels.f32_max_abs.run(row, k);
     double sum = 0.0;
     for (int i = 0; i < k; ++i) sum += std::abs(row[i]);
-    if (largest[c] >= kSmallest) spread[c] = sum / largest[c] + 1.0;  // and for the rounding
+    if (std::isfinite(largest[c]) && largest[c] >= kSmallest) spread[c] = sum / largest[c] + 1.0;  // and for the rounding
   }
   const double widest = *std::max_element(spread.begin(), spread.end());
   most_ = static_cast<float>(std::clamp(static_cast<int>(2 * std::sqrt(kMostSum / widest)), kLeastOfRow, kLargest));
   std::vector<int16_t> rounded(static_cast<size_t>(n) * k, 0);
   for (int c = 0; c < n; ++c) {
-    if (largest[c] < kSmallest) continue;
+    if (!std::isfinite(largest[c])) scales_[c] = std::numeric_limits<float>::quiet_NaN();  // and so are its outputs
+    if (!std::isfinite(largest[c]) || largest[c] < kSmallest) continue;
     const double fitting = std::min(kMostSum / most_ / spread[c], static_cast<double>(kLargest));
     const float most = static_cast<float>(std::max(static_cast<int>(fitting), kLeastWeight));
     const size_t row = static_cast<size_t>(c) * k;
     scales_[c] = largest[c] / most;
     kernels.f32_round_s16.run(weights + row, k, most / largest[c], rounded.data() + row);
   }
-  wide_weights_.Pack(kernels.s16s16_gemm, rounded.data(), k, n, k, static_cast<int>(kMostSum / most_));
+  weights_.emplace<PackedWeights<int16_t>>().Pack(kernels.s16s16_gemm, rounded.data(), k, n, k, static_cast<int>(kMostSum / most_));
 }
 
 void HybridGemm::SetFinish(const float* bias, float lo, float hi) {
@@ -97,11 +96,7 @@ void HybridGemm::RunTogether(const float* in, int pixels, int16_t* rounded, floa
 
 void HybridGemm::Run(const int16_t* const* rows, const float* steps, int m, int panel_begin, int panel_end, float* out,
                      size_t out_stride) const {
-  if (narrow_) {
-    RunWith(narrow_weights_, rows, steps, m, panel_begin, panel_end, out, out_stride);
-  } else {
-    RunWith(wide_weights_, rows, steps, m, panel_begin, panel_end, out, out_stride);
-  }
+  std::visit([&](const auto& w) { RunWith(w, rows, steps, m, panel_begin, panel_end, out, out_stride); }, weights_);
 }
 
 template <class Weight>
@@ -111,7 +106,7 @@ void HybridGemm::RunWith(const PackedWeights<Weight>& weights, const int16_t* co
   constexpr float kEndless = std::numeric_limits<float>::infinity();
   const int max_panels = weights.kernel().max_panels, chunks = weights.num_chunks();
   // Weights that stay in the first-level cache anyway: few rows at a time, so that outputs are written in their order.
-  const size_t bytes = sizeof(Weight) * k_padded() * (panel_end - panel_begin) * kPanel;
+  const size_t bytes = sizeof(Weight) * weights.k_padded() * (panel_end - panel_begin) * kPanel;
   const int block = bytes <= kInFirstLevel ? weights.kernel().mr : kMostRows;
   if (weights.has_to_float()) {
     const int together = bytes <= kInFirstLevel ? panel_end - panel_begin : 1;

@@ -9,6 +9,7 @@
 #define LITESMITH_OPS_HYBRID_GEMM_H_
 
 #include <cstdint>
+#include <variant>
 #include <vector>
 
 #include "kernels/registry.h"
@@ -24,10 +25,10 @@ class HybridGemm {
   void SetFinish(const float* bias, float lo, float hi);  // a bias of n values
 
   int n() const { return n_; }
-  int k_padded() const { return narrow_ ? narrow_weights_.k_padded() : wide_weights_.k_padded(); }
+  int k_padded() const { return std::visit([](const auto& w) { return w.k_padded(); }, weights_); }
   int num_panels() const { return (n_ + kPanel - 1) / kPanel; }
-  int rows_per_tile() const { return narrow_ ? narrow_weights_.kernel().mr : wide_weights_.kernel().mr; }
-  const char* kernel_name() const { return narrow_ ? kernels_->s16s8_gemm.name : kernels_->s16s16_gemm.name; }
+  int rows_per_tile() const { return std::visit([](const auto& w) { return w.kernel().mr; }, weights_); }
+  const char* kernel_name() const { return std::visit([](const auto& w) { return w.kernel().name; }, weights_); }
 
   // Rounds `count` floats, zeros behind them up to `padded`, and returns their step. Values that are not finite make the
   // step, and so all that is computed with it, not a number.
@@ -50,10 +51,8 @@ class HybridGemm {
 
   const KernelTable* kernels_ = nullptr;
   int n_ = 0, k_ = 0;
-  bool narrow_ = true;
   float most_ = 0;  // the largest magnitude of a rounded value
-  PackedWeights<int8_t> narrow_weights_;
-  PackedWeights<int16_t> wide_weights_;
+  std::variant<PackedWeights<int8_t>, PackedWeights<int16_t>> weights_;
   std::vector<float> scales_, bias_;
   float lo_ = 0, hi_ = 0;
 };

@@ -5,6 +5,7 @@
 #include <limits>
 
 #include "ops/makers.h"
+#include "ops/planar_op.h"
 #include "ops/sparse_weights.h"
 
 namespace litesmith {
@@ -90,12 +91,12 @@ class PadNhwc : public Op {
   void Run(const RunArgs& args) override {
     const auto* from = static_cast<const float*>(args.inputs[0]);
     auto* out = static_cast<float*>(args.outputs[0]);
-    const size_t row = static_cast<size_t>(in_[2]) * in_[3], out_row = (pad_.left + in_[2] + pad_.right) * static_cast<size_t>(in_[3]);
+    const size_t channels = in_[3], row = in_[2] * channels, out_row = (pad_.left + in_[2] + pad_.right) * channels;
     const int height = pad_.top + in_[1] + pad_.bottom;
     std::fill_n(out, in_[0] * height * out_row, 0.0f);
     for (int r = 0; r < in_[0] * in_[1]; ++r, from += row) {
       const int to = r / in_[1] * height + pad_.top + r % in_[1];
-      std::memcpy(out + to * out_row + static_cast<size_t>(pad_.left) * in_[3], from, row * sizeof(float));
+      std::memcpy(out + to * out_row + pad_.left * channels, from, row * sizeof(float));
     }
   }
 
@@ -119,17 +120,7 @@ std::unique_ptr<Op> MakeAddNhwc(const NodeView& node, const KernelTable& kernels
 }
 
 std::unique_ptr<Op> MakeMeanNhwc(const NodeView& node, const KernelTable& kernels, std::string* why) {
-  const TfLiteTensor& axis = node.input(1);
-  std::vector<int> axes;
-  if (IsConstant(axis) && axis.type == kTfLiteInt32) {
-    const auto* data = static_cast<const int32_t*>(axis.data);
-    for (int64_t i = 0; i < NumElements(ShapeOf(axis)); ++i) axes.push_back(data[i] < 0 ? data[i] + 4 : data[i]);
-  }
-  std::sort(axes.begin(), axes.end());
-  if (node.input(0).type != kTfLiteFloat32 || node.input(0).dims->size != 4 || axes != std::vector<int>{1, 2}) {
-    *why = "a mean over other axes than height and width";
-    return nullptr;
-  }
+  if (!IsMeanOfImages(node, why)) return nullptr;
   return std::make_unique<MeanNhwc>(kernels, node.params<ReducerParams>().keep_dims);
 }
 

@@ -33,6 +33,9 @@ inline bool IsFloat(const TfLiteTensor& tensor, std::string* why) {
   return false;
 }
 
+// A mean over height and width of float images.
+bool IsMeanOfImages(const NodeView& node, std::string* why);
+
 }  // namespace litesmith
 
 #endif  // LITESMITH_OPS_PLANAR_OP_H_

@@ -321,8 +321,8 @@ std::unique_ptr<Op> MakePlanarMaxPool(const NodeView& node, const KernelTable&, 
   return MakePool(node, /*average=*/false, why);
 }
 
-std::unique_ptr<Op> MakePlanarMean(const NodeView& node, const KernelTable&, std::string* why) {
-  if (!IsFloat(node.input(0), why)) return nullptr;
+bool IsMeanOfImages(const NodeView& node, std::string* why) {
+  if (!IsFloat(node.input(0), why)) return false;
   const TfLiteTensor& axis = node.input(1);
   std::vector<int> axes;
   if (IsConstant(axis) && axis.type == kTfLiteInt32) {
@@ -330,10 +330,12 @@ std::unique_ptr<Op> MakePlanarMean(const NodeView& node, const KernelTable&, std
     for (int64_t i = 0; i < NumElements(ShapeOf(axis)); ++i) axes.push_back(data[i] < 0 ? data[i] + 4 : data[i]);
   }
   std::sort(axes.begin(), axes.end());
-  if (node.input(0).dims->size != 4 || axes != std::vector<int>{1, 2}) {
-    *why = "a mean over other axes than height and width";
-    return nullptr;
-  }
+  *why = "a mean over other axes than height and width";
+  return node.input(0).dims->size == 4 && axes == std::vector<int>{1, 2};
+}
+
+std::unique_ptr<Op> MakePlanarMean(const NodeView& node, const KernelTable&, std::string* why) {
+  if (!IsMeanOfImages(node, why)) return nullptr;
   return std::make_unique<PlanarMean>(node.params<ReducerParams>().keep_dims, Values(node.input(0)));
 }
 

@@ -76,9 +76,7 @@ class Inspection(Result, kind="inspection", schema=1):
     associated_files: tuple[str, ...]
     legacy: tuple[str, ...]
     xnnpack: Delegation | None  # LiteRT's fast CPU path
-    litesmith: (
-        Delegation | None
-    )  # Litesmith's own kernels, see docs/how-to/delegate.md; None if it has no operators for them
+    litesmith: Delegation | None  # Litesmith's own kernels; None if the model has no operators for them
 
     @property
     def operator_count(self) -> int:

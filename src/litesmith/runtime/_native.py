@@ -132,12 +132,9 @@ def wants_native(model: Model) -> bool:
         >>> wants_native(litesmith.samples.model())
         False
     """
-    return needs_native(model) or (native_tier() == _HYBRID_TIER and _has_hybrid(model))
-
-
-def needs_native(model: Model) -> bool:
-    """Return whether a model has operators that are very slow without the delegate."""
-    return any(has_int16(graph) or _has_pruned(graph) for graph in model.subgraphs)
+    if any(has_int16(graph) or _has_pruned(graph) for graph in model.subgraphs):
+        return True
+    return _has_hybrid(model) and native_tier() == _HYBRID_TIER
 
 
 def without_native(kernels: str, delegate: str) -> str:
