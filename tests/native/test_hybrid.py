@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""Float activations with int8 or float16 weights: products of integers, close to those of the widened weights."""
+"""Float activations with int8 or float weights: products of integers, close to those of the widened weights."""
 
 from __future__ import annotations
 
@@ -14,8 +14,8 @@ from litesmith.optimize import dequantize, quantize
 
 Array = np.ndarray[Any, Any]
 
-# Of the largest output. Rows are rounded to 16 bits before int8 weights; to 14 bits, and weights to 12, with float16.
-CLOSE = {"dynamic": 2e-4, "weights8": 2e-4, "float16": 3e-3}
+# Of the largest output. Rows are rounded to 16 bits before int8 weights; to 13 at least, and weights to 12, with floats.
+CLOSE = {"dynamic": 2e-4, "weights8": 2e-4, "float16": 1e-3, "relaxed": 1e-3}
 
 
 def block(b: Builder, x: Value, width: int, filters: int, *, stride: int = 1) -> Value:
@@ -66,7 +66,7 @@ def test_a_network_is_taken_whole_and_close_to_its_weights(scheme: str, isa: str
     assert left <= {"CONV_2D", "DEPTHWISE_CONV_2D"}  # small weights stay float32, and with them the operator
 
 
-@pytest.mark.parametrize("scheme", ["dynamic", "float16"])
+@pytest.mark.parametrize("scheme", ["dynamic", "float16", "relaxed"])
 def test_large_images_pass_row_by_row(scheme: str, stock: Any, delegated: Any) -> None:
     b = Builder("rows", seed=0)
     x = b.input("image", (2, 57, 56, 16))
@@ -80,7 +80,7 @@ def test_large_images_pass_row_by_row(scheme: str, stock: Any, delegated: Any) -
     assert np.array_equal(runs[0].outputs()[0], runs[1].outputs()[0])
 
 
-@pytest.mark.parametrize("scheme", ["dynamic", "float16"])
+@pytest.mark.parametrize("scheme", ["dynamic", "float16", "relaxed"])
 @pytest.mark.parametrize(
     ("filters", "options"),
     [
@@ -103,7 +103,7 @@ def test_convolutions(
     assert_close(got.outputs()[0], widened(model, stock), CLOSE[scheme])
 
 
-@pytest.mark.parametrize("scheme", ["dynamic", "float16"])
+@pytest.mark.parametrize("scheme", ["dynamic", "float16", "relaxed"])
 @pytest.mark.parametrize(("rows", "depth", "units"), [(1, 1280, 1000), (7, 33, 130), (100, 64, 64)])
 def test_fully_connected(rows: int, depth: int, units: int, scheme: str, stock: Any, delegated: Any) -> None:
     b = Builder("dense", seed=1)
@@ -114,7 +114,7 @@ def test_fully_connected(rows: int, depth: int, units: int, scheme: str, stock: 
     assert_close(got.outputs()[0], widened(model, stock), CLOSE[scheme])
 
 
-@pytest.mark.parametrize("scheme", ["dynamic", "float16"])
+@pytest.mark.parametrize("scheme", ["dynamic", "float16", "relaxed"])
 def test_the_largest_sums_do_not_overflow(scheme: str, stock: Any, delegated: Any) -> None:
     b = Builder("sums", seed=0)
     weight = np.where(np.arange(16)[:, None] % 2, 1.0, -1.0) * np.ones((16, 20_000))
@@ -156,7 +156,7 @@ def test_weights_that_are_not_finite_spoil_their_channel_alone(stock: Any, deleg
     stored = b.constant(weight.astype(np.float16))
     y = b.op("FULLY_CONNECTED", b.input("x", (2, 32)), b.op("DEQUANTIZE", stored, outputs=[((48, 32), "float32")]))
     model = b.build({"y": y})
-    got = delegated(model.to_bytes(), hybrid="on", half="on").outputs()[0]
+    got = delegated(model.to_bytes(), hybrid="on", relaxed="on").outputs()[0]
     assert np.isnan(got[:, [5, 9]]).all()
     finite = [c for c in range(48) if c not in (5, 9)]
     assert_close(got[:, finite], widened(model, stock)[:, finite], CLOSE["float16"])
@@ -220,7 +220,7 @@ def test_what_is_widened_and_added_is_still_widened(stock: Any, delegated: Any) 
     y = b.op("ADD", y, halves(4, 64), fused_activation_function="NONE")
     y = b.op("FULLY_CONNECTED", y, halves(64, 64), fused_activation_function="NONE")
     model = b.build({"y": y})
-    got = delegated(model.to_bytes(), hybrid="on", half="on")
+    got = delegated(model.to_bytes(), hybrid="on", relaxed="on")
     assert got.taken().count("FULLY_CONNECTED") == 2
     assert "ADD" in got.taken()
     assert_close(got.outputs()[0], widened(model, stock), CLOSE["float16"])
@@ -263,8 +263,8 @@ def test_float16_is_taken_only_where_less_precision_is_allowed(delegated: Any) -
     left = delegated(silent.to_bytes(), hybrid="on")
     assert left.taken() == []
     assert any("less precision" in d["note"] for d in left.decisions())
-    assert "CONV_2D" in delegated(silent.to_bytes(), hybrid="on", half="on").taken()
-    assert delegated(model.to_bytes(), hybrid="on", half="off").taken() == []
+    assert "CONV_2D" in delegated(silent.to_bytes(), hybrid="on", relaxed="on").taken()
+    assert delegated(model.to_bytes(), hybrid="on", relaxed="off").taken() == []
 
 
 def test_a_wrong_value_of_the_option_is_refused(delegated: Any) -> None:

@@ -11,6 +11,7 @@ import numpy as np
 import pytest
 from tests.optimize.conftest import KERNELS, run, sqnr_db
 
+import litesmith
 from litesmith import zoo
 from litesmith.errors import OptimizeError, UsageError
 from litesmith.model import Builder, Model, Signature
@@ -273,6 +274,27 @@ def _twisted(kind: str) -> Model:
     h = b.conv2d(x, 5, kernel=3, weight=weight, bias=bias, activation="RELU", name="conv")
     h = b.op("ADD", h, b.conv2d(x, 5, name="other"))
     return b.build({"y": b.op("MUL", h, h), "z": b.op("MEAN", h, np.array([1, 2], np.int32))})
+
+
+def test_relaxed_changes_no_number_and_says_that_less_precision_will_do() -> None:
+    model = litesmith.samples.model()
+    relaxed = quantize(model, scheme="relaxed")
+
+    assert [t.dtype for t in relaxed.model.main.tensors] == [t.dtype for t in model.main.tensors]
+    assert all(
+        np.array_equal(new.array(), old.array())
+        for new, old in zip(relaxed.model.main.tensors, model.main.tensors, strict=True)
+        if old.is_constant
+    )
+    assert {m.name: bytes(m.buffer.data) for m in relaxed.model.metadata}["reduced_precision_support"] == b"fp16accfp32"
+    assert relaxed.coverage.quantized == relaxed.coverage.left_float == ()
+    assert "less precision" in relaxed.coverage.table()
+    again = quantize(relaxed.model, scheme="relaxed").model
+    assert len(again.metadata) == len(relaxed.model.metadata)
+
+
+def test_without_data_the_partitions_are_still_counted() -> None:
+    assert quantize(litesmith.samples.model()).coverage.actual_partitions == 1
 
 
 @pytest.mark.parametrize("scheme", ["int8", "int16x8", "dynamic", "float16", "weights4"])

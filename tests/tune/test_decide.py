@@ -9,10 +9,13 @@ import numpy as np
 import pytest
 from tests.report.conftest import trial
 
+import litesmith
+from litesmith import samples
 from litesmith.errors import UsageError
+from litesmith.runtime import native_tier
 from litesmith.tune import Budget, Trial, pareto
 from litesmith.tune._budget import parse_bytes, parse_milliseconds, parse_seconds, parse_share
-from litesmith.tune._candidates import RECOVERY, SCHEMES, first_counts, known, promoted, ranked
+from litesmith.tune._candidates import RECOVERY, SCHEMES, first_counts, known, own_schemes, promoted, ranked
 from litesmith.tune._decide import decide, excesses, ranking
 from litesmith.tune._jobs import Weight
 from litesmith.tune._sequential import ALPHA, refuted_after
@@ -176,6 +179,16 @@ def test_all_candidates_are_recipes_of_this_version() -> None:
     assert left_out == []
     assert len(usable) == len(SCHEMES) + len(RECOVERY)
     assert known(["polish(3)"]) == ([], [("polish(3)", known(["polish(3)"])[1][0][1])])
+
+
+def test_relaxed_is_tried_only_where_a_kernel_uses_it() -> None:
+    small, untried = own_schemes(samples.path().read_bytes())  # too small to gain
+
+    assert small == [s for s in SCHEMES if s != "relaxed"]
+    assert untried == [("relaxed", "no kernel of this machine would compute the model with less precision, and faster")]
+    if native_tier() == "avx2":
+        wide = litesmith.zoo.build("mobilenet_v2", width=0.35, resolution=128).to_bytes()
+        assert own_schemes(wide) == (list(SCHEMES), [])
 
 
 def test_weak_layers_come_in_the_order_of_error_for_each_byte() -> None:

@@ -128,9 +128,6 @@ std::vector<int> Delegate::Decide(TfLiteContext* context) {
   const std::vector<NodeView> nodes = Nodes(context, plan);
   taken_.clear();
   unread_.clear();
-  const bool hybrid_pays_anyway = options_.hybrid == Options::Choice::kOn;
-  const bool halves_allowed = options_.half == Options::Choice::kOn ||
-                              (options_.half == Options::Choice::kAuto && AllowsHalfPrecision(context));
   for (const NodeView& node : nodes) {
     std::string& note = notes[node.index()];
     note = "the operator is not implemented";
@@ -144,25 +141,17 @@ std::vector<int> Delegate::Decide(TfLiteContext* context) {
     } else if (std::unique_ptr<Op> op = options_.sparse ? Make(Family::kSparse, node, &note) : nullptr) {
       note = op->kernel_name();
       candidates.push_back({node, std::move(op)});
-    } else if (options_.hybrid != Options::Choice::kOff) {
-      std::unique_ptr<Op> op = Make(Family::kHybrid, node, &note);
-      if (op && node.narrow(1).type == kTfLiteFloat16 && !halves_allowed) {
-        note = "weights of 16-bit floats, and the model does not say that less precision will do";
-        continue;
-      }
-      if (!op || !(hybrid_pays_anyway || PromisesToWin(*op, &note))) continue;
-      note = op->kernel_name();
-      taken_[node.index()] = Family::kHybrid;
     }
   }
   for (const SparseVerdict& verdict : ChooseSparseChains(candidates)) {
     if (verdict.taken) taken_[verdict.node] = Family::kSparse;
     if (!verdict.note.empty()) notes[verdict.node] = verdict.note;
   }
+  if (options_.hybrid != Options::Choice::kOff) TakeHybrid(context, nodes, &notes);
   if (options_.only_node < 0) {
     TakeCompanions(nodes);
     TakeUnread(nodes);
-    if (!hybrid_pays_anyway && MixesEngines(context, nodes)) {
+    if (options_.hybrid != Options::Choice::kOn && MixesEngines(context, nodes)) {
       for (auto node = taken_.begin(); node != taken_.end();) {
         const bool stays = node->second == Family::kInt16 || node->second == Family::kSparse;
         if (!stays) notes[node->first] = "with several threads two engines in turns are slower than one";
@@ -192,6 +181,25 @@ std::vector<int> Delegate::Decide(TfLiteContext* context) {
   }
   Keep(std::move(decisions));
   return taken;
+}
+
+// Of the operators that are left, those whose floats are multiplied in integers.
+void Delegate::TakeHybrid(TfLiteContext* context, const std::vector<NodeView>& nodes, std::map<int, std::string>* notes) {
+  const bool relaxed = options_.relaxed == Options::Choice::kOn ||
+                       (options_.relaxed == Options::Choice::kAuto && AllowsLessPrecision(context));
+  for (const NodeView& node : nodes) {
+    if (taken_.count(node.index()) || (options_.only_node >= 0 && options_.only_node != node.index())) continue;
+    if (!IsComplete(node) || (node.narrow(1).type == kTfLiteFloat32 && !relaxed)) continue;
+    std::string& note = (*notes)[node.index()];
+    const std::unique_ptr<Op> op = Make(Family::kHybrid, node, &note);
+    if (op == nullptr) continue;
+    if (node.narrow(1).type == kTfLiteFloat16 && !relaxed) {
+      note = "weights of 16-bit floats, and the model does not say that less precision will do";
+    } else if (options_.hybrid == Options::Choice::kOn || PromisesToWin(*op, &note)) {
+      note = op->kernel_name();
+      taken_[node.index()] = Family::kHybrid;
+    }
+  }
 }
 
 // Operators between hybrid ones, so that the chain stays in one engine.

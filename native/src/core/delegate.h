@@ -69,6 +69,7 @@ class Delegate {
   std::vector<int> Decide(TfLiteContext* context);
   std::unique_ptr<Op> Make(Family family, const NodeView& node, std::string* why) const;
   std::vector<NodeView> Nodes(TfLiteContext* context, const std::vector<int>& plan) const;
+  void TakeHybrid(TfLiteContext* context, const std::vector<NodeView>& nodes, std::map<int, std::string>* notes);
   void TakeCompanions(const std::vector<NodeView>& nodes);
   void TakeUnread(const std::vector<NodeView>& nodes);
   bool MixesEngines(const TfLiteContext* context, const std::vector<NodeView>& nodes) const;

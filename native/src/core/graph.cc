@@ -80,7 +80,7 @@ std::vector<int> ExecutionPlan(TfLiteContext* context) {
 }
 
 // LiteRT's converter writes this entry on demand, for instance "fp16accfp32"; XNNPACK reads it too.
-bool AllowsHalfPrecision(const TfLiteContext* context) {
+bool AllowsLessPrecision(const TfLiteContext* context) {
   const char* text = nullptr;
   size_t bytes = 0;
   return context->GetModelMetadata != nullptr &&

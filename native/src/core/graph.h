@@ -20,7 +20,7 @@ std::string CheckAbi(TfLiteContext* context);
 std::vector<int> ExecutionPlan(TfLiteContext* context);
 
 // Whether the model's metadata say that it may be computed with the precision of 16-bit floats.
-bool AllowsHalfPrecision(const TfLiteContext* context);
+bool AllowsLessPrecision(const TfLiteContext* context);
 
 Origins FindOrigins(TfLiteContext* context);
 

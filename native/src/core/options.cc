@@ -55,14 +55,14 @@ std::string ParseOptions(const char* const* keys, const char* const* values, siz
       if (!ParseBool(value, &options->int16)) return Bad(key, value, on_off);
     } else if (key == "sparse") {
       if (!ParseBool(value, &options->sparse)) return Bad(key, value, on_off);
-    } else if (key == "hybrid" || key == "half") {
-      if (!ParseChoice(value, key == "hybrid" ? &options->hybrid : &options->half)) return Bad(key, value, "auto, " + on_off);
+    } else if (key == "hybrid" || key == "relaxed") {
+      if (!ParseChoice(value, key == "hybrid" ? &options->hybrid : &options->relaxed)) return Bad(key, value, "auto, " + on_off);
     } else if (key == "verbose") {
       if (!ParseBool(value, &options->verbose)) return Bad(key, value, on_off);
     } else if (key == "only_node") {
       if (!ParseInt(value, -1, 1 << 30, &options->only_node)) return Bad(key, value, "a node index, or -1 for all");
     } else {
-      return "litesmith delegate: unknown option '" + key + "'; known: num_threads, isa, int16, sparse, hybrid, half, verbose, only_node";
+      return "litesmith delegate: unknown option '" + key + "'; known: num_threads, isa, int16, sparse, hybrid, relaxed, verbose, only_node";
     }
   }
   return "";

@@ -14,8 +14,8 @@ struct Options {
   bool int16 = true;         // take int16x8 operators
   bool sparse = true;        // take pruned float operators
   enum class Choice { kOff, kAuto, kOn };
-  Choice hybrid = Choice::kAuto;  // take float operators with int8 or 16-bit float weights; auto: where it pays
-  Choice half = Choice::kAuto;    // those of 16-bit floats; auto: where the model's metadata allow less precision
+  Choice hybrid = Choice::kAuto;   // multiply the floats of an operator in integers; auto: where it pays
+  Choice relaxed = Choice::kAuto;  // also by float weights; auto: where the model's metadata allow less precision
   bool verbose = false;      // say on stderr what is taken and why the rest is not
   int only_node = -1;        // take this node alone; for tests
 };

@@ -65,10 +65,12 @@ struct FloatFinishView {
   float lo, hi;
 };
 // The product and its finish in one, for a few rows (m <= the GEMM kernel's mr) and n channels, a multiple of 8.
-// K in one chunk. An optional kernel: null where a tier has none.
+// K is cut at `ends`, the last of which is K, so that no partial sum of a chunk leaves int32. An optional kernel: null
+// where a tier has none.
 template <class Weight>
-using GemmToFloatFn = void(const int16_t* const* rows, int m, int k, const Weight* panels, size_t panel_stride,
-                           const float* steps, const FloatFinishView& q, int n, float* out, size_t out_stride);
+using GemmToFloatFn = void(const int16_t* const* rows, int m, const int* ends, int chunks, const Weight* panels,
+                           size_t panel_stride, const float* steps, const FloatFinishView& q, int n, float* out,
+                           size_t out_stride);
 template <class Weight>
 struct GemmKernel {
   const char* name;

@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
-// CONV_2D with float activations and int8 or 16-bit float weights, multiplied in integers.
+// CONV_2D with float activations, multiplied by weights of any kind in integers.
 //
 // Under a 1x1 kernel a block of pixels is rounded by its own step. Other kernels mix pixels from afar, so that all of an
 // image are rounded by one step, before they are gathered. Samples of a batch never share a step.

@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
-// FULLY_CONNECTED with float activations and int8 or 16-bit float weights, multiplied in integers; each row has its step.
+// FULLY_CONNECTED with float activations, multiplied by weights of any kind in integers; each row has its step.
 #include <algorithm>
 
 #include "ops/fully_connected_rows.h"

@@ -14,7 +14,7 @@ namespace {
 // Nanoseconds of one core; only ratios matter. Those of AVX2 are measured on a core of 3.4 GHz, the others say that the
 // stock engine is left alone: it has 8-bit dot products there, wider registers, or we have no kernel.
 struct Speeds {
-  double mac_int8, mac_half, stock_mac_int8, stock_mac_half;
+  double mac_int8, mac_float, stock_mac_int8, stock_mac_float;
 };
 constexpr double kValueIn = 0.09, kValueOut = 0.08, kValueGathered = 0.05, kStockValueOut = 0.10;
 constexpr double kPieceGathered = 15;  // a few pixels of a row: what a first layer with three channels is made of
@@ -22,7 +22,7 @@ constexpr double kPartition = 5000;    // to leave the stock engine's graph and 
 
 Speeds SpeedsOf(const KernelTable& kernels) {
   if (std::strcmp(kernels.tier, "avx2") != 0) return {1, 1, 0.01, 0.01};
-  return {0.0140, 0.0150, CpuHasAvxVnni() ? 0.008 : 0.026, 0.024};
+  return {0.0140, 0.0158, CpuHasAvxVnni() ? 0.008 : 0.026, 0.024};
 }
 
 }  // namespace
@@ -36,10 +36,11 @@ bool HybridWeights::Find(const NodeView& node, int outputs, Activation activatio
   if (weights.type == kTfLiteInt8) {
     if (!WeightScales(weights, 0, outputs, &scales_, why)) return false;
     int8_ = static_cast<const int8_t*>(weights.data);
-  } else if (weights.type == kTfLiteFloat16 && IsConstant(weights) && weights.sparsity == nullptr) {
-    halves_ = &weights;
+  } else if ((weights.type == kTfLiteFloat16 || weights.type == kTfLiteFloat32) && IsConstant(weights) &&
+             weights.sparsity == nullptr) {
+    floats_ = &weights;
   } else {
-    *why = "weights that are neither int8 nor 16-bit floats";
+    *why = "weights that are neither int8 nor plain floats";
     return false;
   }
   bias_.assign(outputs, 0.0f);
@@ -73,10 +74,10 @@ void HybridWeights::Estimate(const KernelTable& kernels, const HybridWork& work,
                              double* stock_us) const {
   const Speeds speeds = SpeedsOf(kernels);
   const bool is_int8 = int8_ != nullptr;
-  const double here = work.macs * (is_int8 ? speeds.mac_int8 : speeds.mac_half) + work.values_in * kValueIn +
+  const double here = work.macs * (is_int8 ? speeds.mac_int8 : speeds.mac_float) + work.values_in * kValueIn +
                       work.values_out * kValueOut + work.values_gathered * kValueGathered +
                       work.pieces_gathered * kPieceGathered + kPartition;
-  const double stock = work.macs * (is_int8 ? speeds.stock_mac_int8 : speeds.stock_mac_half) + work.values_out * kStockValueOut;
+  const double stock = work.macs * (is_int8 ? speeds.stock_mac_int8 : speeds.stock_mac_float) + work.values_out * kStockValueOut;
   *here_us = here * 1e-3;
   *stock_us = stock * 1e-3;
 }
@@ -88,7 +89,7 @@ void HybridWeights::Pack(const KernelTable& kernels, int first, int n, int k, Hy
   } else {
     std::vector<float> values;
     std::string why;  // Find has read their type; a plain constant always has its values
-    ReadFloatConstant(*halves_, &values, &why);
+    ReadFloatConstant(*floats_, &values, &why);
     gemm->PackRounded(kernels, values.data() + offset, n, k);
   }
   gemm->SetFinish(bias_.data() + first, lo_, hi_);

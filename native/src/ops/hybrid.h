@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
-// What the hybrid operators share: float in and out, weights of int8 or of 16-bit floats, products of integers.
+// What the hybrid operators share: float in and out, weights of any kind, products of integers.
 #ifndef LITESMITH_OPS_HYBRID_H_
 #define LITESMITH_OPS_HYBRID_H_
 
@@ -20,7 +20,7 @@ struct HybridWork {
 // The weights of a hybrid operator and how its sums become outputs.
 class HybridWeights {
  public:
-  // Finds int8 weights or 16-bit floats, with `outputs` rows, and a float bias or none. False with the reason.
+  // Finds weights of int8 or of floats, with `outputs` rows, and a float bias or none. False with the reason.
   bool Find(const NodeView& node, int outputs, Activation activation, std::string* why);
   // Packs rows [first, first + n) of k weights.
   void Pack(const KernelTable& kernels, int first, int n, int k, HybridGemm* gemm) const;
@@ -31,7 +31,7 @@ class HybridWeights {
 
  private:
   const int8_t* int8_ = nullptr;
-  const TfLiteTensor* halves_ = nullptr;
+  const TfLiteTensor* floats_ = nullptr;
   std::vector<float> scales_, bias_;
   float lo_ = 0, hi_ = 0;
 };

@@ -4,7 +4,8 @@
 //
 // int8 weights are taken as they are, so that all that is lost is the rounding of a row to 16 bits. Float weights are
 // rounded too, by the largest of each channel: rows and weights to as many bits, up to 16 each, as keep the largest sum
-// of their products in an int32; at least 14 and 12, for which a long K may be cut.
+// of about 48 of their products in an int32; sums of more are taken in floats. Rows get a bit more than weights: their
+// steps are those of a whole block of pixels.
 #ifndef LITESMITH_OPS_HYBRID_GEMM_H_
 #define LITESMITH_OPS_HYBRID_GEMM_H_
 

@@ -27,18 +27,19 @@ class PackedWeights {
     n_ = n;
     k_ = k;
     Cut(weights, row_stride, most_sum);
-    size_t size = 0;
+    panel_stride_ = 0;
+    ends_.clear();
     for (Chunk& chunk : chunks_) {
       chunk.k_padded = Padded(chunk.k);
-      chunk.panel_stride = static_cast<size_t>(chunk.k_padded) * kPanel + kernel.panel_header;
-      chunk.offset = size;
-      size += chunk.panel_stride * num_panels();
+      chunk.offset = panel_stride_;
+      panel_stride_ += static_cast<size_t>(chunk.k_padded) * kPanel + kernel.panel_header;
+      ends_.push_back(chunk.begin + chunk.k_padded);
     }
-    packed_.assign(size, 0);
-    for (const Chunk& chunk : chunks_) {
-      for (int p = 0; p < num_panels(); ++p) {
+    packed_.assign(panel_stride_ * num_panels(), 0);
+    for (int p = 0; p < num_panels(); ++p) {
+      for (const Chunk& chunk : chunks_) {
         kernel.pack(weights + p * kPanel * row_stride + chunk.begin, row_stride, std::min(kPanel, n - p * kPanel),
-                    chunk.k, packed_.data() + chunk.offset + p * chunk.panel_stride);
+                    chunk.k, packed_.data() + p * panel_stride_ + chunk.offset);
       }
     }
   }
@@ -58,21 +59,20 @@ class PackedWeights {
       for (int i = 0; i < m; ++i) shifted[i] = rows[i] + chunk.begin;
       rows = shifted;
     }
-    const Weight* weights = packed_.data() + chunk.offset + panel * chunk.panel_stride;
+    const Weight* weights = packed_.data() + panel * panel_stride_ + chunk.offset;
     for (int i = 0; i < m; i += kernel_->mr) {
-      kernel_->run(rows + i, std::min(kernel_->mr, m - i), chunk.k_padded, weights, chunk.panel_stride, panels,
+      kernel_->run(rows + i, std::min(kernel_->mr, m - i), chunk.k_padded, weights, panel_stride_, panels,
                    acc + i * panels * kPanel);
     }
   }
 
-  // The same and its finish, for `channels` from the first of a panel on.
-  bool has_to_float() const { return kernel_->to_float != nullptr && num_chunks() == 1 && n_ % 8 == 0; }
+  // All chunks and their finish, for `channels` from the first of a panel on.
+  bool has_to_float() const { return kernel_->to_float != nullptr && n_ % 8 == 0; }
   void MultiplyToFloat(const int16_t* const* rows, int m, int panel, int channels, const float* steps,
                        const FloatFinishView& q, float* out, size_t out_stride) const {
-    const Chunk& chunk = chunks_[0];
     for (int i = 0; i < m; i += kernel_->mr) {
-      kernel_->to_float(rows + i, std::min(kernel_->mr, m - i), chunk.k_padded,
-                        packed_.data() + panel * chunk.panel_stride, chunk.panel_stride, steps + i, q, channels,
+      kernel_->to_float(rows + i, std::min(kernel_->mr, m - i), ends_.data(), num_chunks(),
+                        packed_.data() + panel * panel_stride_, panel_stride_, steps + i, q, channels,
                         out + i * out_stride, out_stride);
     }
   }
@@ -80,7 +80,7 @@ class PackedWeights {
  private:
   struct Chunk {
     int begin, k, k_padded = 0;
-    size_t panel_stride = 0, offset = 0;  // in weights: from panel to panel, and to the first in packed_
+    size_t offset = 0;  // in weights, from the beginning of a panel
   };
 
   int Padded(int k) const { return (k + kernel_->k_multiple - 1) / kernel_->k_multiple * kernel_->k_multiple; }
@@ -109,6 +109,8 @@ class PackedWeights {
   const GemmKernel<Weight>* kernel_ = nullptr;
   int n_ = 0, k_ = 0;
   std::vector<Chunk> chunks_;
+  std::vector<int> ends_;    // of the chunks
+  size_t panel_stride_ = 0;  // in weights
   std::vector<Weight> packed_;
 };
 

@@ -24,7 +24,9 @@ def register(app: typer.Typer) -> None:
 def command(
     model: Annotated[Path, typer.Argument(help="The .tflite file, in float.")],
     output: Annotated[Path, typer.Option("--output", "-o", help="The .tflite to write.")],
-    scheme: Annotated[str, typer.Option(help="int8, int16x8, dynamic, float16, weights8, weights4, …")] = "int8",
+    scheme: Annotated[
+        str, typer.Option(help="int8, int16x8, dynamic, float16, relaxed, weights8, weights4, …")
+    ] = "int8",
     recipe: Annotated[
         str | None, typer.Option(help="All options in one: 'int8(minmax, bias) + float:SOFTMAX', or a .toml.")
     ] = None,

@@ -23,6 +23,7 @@ from litesmith.optimize._plan import Decision, decide, fallback
 from litesmith.optimize._ranges import Ranges
 from litesmith.optimize._request import IO, Request
 from litesmith.optimize._rewrite import Rewritten, Settings, rewrite
+from litesmith.optimize._scheme import RELAXED
 from litesmith.runtime import REDUCED_PRECISION
 
 
@@ -56,7 +57,9 @@ def build(model: Model, request: Request, ranges: Ranges | None, *, check: bool)
                 raise OptimizeError(f"the quantized model does not run in LiteRT: {failure.message}")
             where, place = found
         refused[where, place] = failure.message
-    coverage = _coverage(model, built, request, ranges, planned, done, used_rules, notes, check=check)
+    coverage = _coverage(
+        model, built, request, ranges, planned, done, used_rules, notes, runs=check and failure is None
+    )
     return Quantized(built, coverage, ranges)
 
 
@@ -120,17 +123,17 @@ def _attempt(
         )
         planned[number] = decisions
         done[number] = rewrite(model, number, decisions, ranges, settings, buffers)
-    return _permitting(_assembled(model, done)), planned, done, used_rules
+    return _permitting(_assembled(model, done), request.scheme), planned, done, used_rules
 
 
-def _permitting(model: Model) -> Model:
-    """Return the model, with weights of float16 together with the word that it may be computed with their precision.
+def _permitting(model: Model, scheme: str) -> Model:
+    """Return the model; if it is relaxed or has weights of float16, with the word that less precision will do.
 
     LiteRT's converter writes the same entry. It says that sums take 32 bits; XNNPACK uses half precision only where they
     take 16.
     """
     halves = any(t.dtype == "float16" and t.is_constant for graph in model.subgraphs for t in graph.tensors)
-    if not halves or any(m.name == REDUCED_PRECISION for m in model.metadata):
+    if not (halves or scheme == RELAXED) or any(m.name == REDUCED_PRECISION for m in model.metadata):
         return model
     return replace(model, metadata=(*model.metadata, Metadata(REDUCED_PRECISION, Buffer(b"fp16accfp32"))))
 
@@ -172,7 +175,7 @@ def _coverage(
     used_rules: set[int],
     notes: list[str],
     *,
-    check: bool,
+    runs: bool,
 ) -> Coverage:
     operators: list[OperatorCoverage] = []
     conversions: dict[str, int] = {}
@@ -182,6 +185,10 @@ def _coverage(
             conversions[kind] = conversions.get(kind, 0) + count
     if ranges is not None and ranges.data_free:
         notes.append("no data was given: the ranges come from bounds of activations and propagation")
+    if request.scheme == RELAXED:
+        notes.append(
+            "the file now says that less precision will do; kernels that can use this round to 12 bits or more"
+        )
     return Coverage(
         scheme=" + ".join([request.scheme, *map(str, request.rules)]),
         ranges="" if ranges is None else ranges.method,
@@ -190,7 +197,7 @@ def _coverage(
         unused_rules=tuple(str(rule) for i, rule in enumerate(request.rules) if i not in used_rules),
         widened=tuple(sorted({name for result in done.values() for name in result.widened})),
         predicted_partitions=predicted_partitions(built.main),
-        actual_partitions=_actual_partitions(built) if check and not notes[:1] else None,
+        actual_partitions=_actual_partitions(built) if runs else None,
         size_bytes=(constant_bytes(model), constant_bytes(built)),
         bytes_by_type=bytes_by_type(built),
         notes=tuple(notes),

@@ -18,7 +18,7 @@ from litesmith.optimize._rules import (
     TYPE_BLIND,
     KernelRule,
 )
-from litesmith.optimize._scheme import SCHEMES, Rule, Scheme, find_scheme
+from litesmith.optimize._scheme import RELAXED, SCHEMES, Rule, Scheme, find_scheme
 
 _MASK = 1e6
 """An activation beyond this holds a mask (such as -1e9 for "never"), whose range would leave nothing for the data."""
@@ -122,7 +122,8 @@ def decide(
 ) -> tuple[list[Decision], set[int]]:
     """Return a decision for each operator of a subgraph, and the positions of the rules that matched something."""
     graph = model.subgraphs[subgraph]
-    decisions, used = _wanted(model, subgraph, find_scheme(scheme), rules)
+    base = SCHEMES["float"] if scheme == RELAXED else find_scheme(scheme)
+    decisions, used = _wanted(model, subgraph, base, rules)
     known = known_ranges(graph, ranges, subgraph)
     heads = pooled_heads(graph) if float_outputs and head != "same" else {}
     for index, op in enumerate(graph.operators):

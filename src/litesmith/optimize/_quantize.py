@@ -50,7 +50,8 @@ def quantize(
     Args:
         model: a float model; ``dequantize`` makes one of a quantized model.
         scheme: "int8", "int16x8", "int8w4", "dynamic", "dynamic4", "float16", "weights8", "weights4",
-            "weights4-block32" (64, 128, 256), or "float", which with rules quantizes only what they match.
+            "weights4-block32" (64, 128, 256); "relaxed", which changes no number and only allows kernels to compute
+            with less precision; or "float", which with rules quantizes only what they match.
         data: samples for calibration, and for recovery passes that need them.
         ranges: of the activations, where they are known already; with neither data nor ranges, integer schemes take
             data-free ranges and say so.

@@ -148,7 +148,8 @@ def _option_text(step: str, key: str, value: Value) -> str:
         return f"{key}={'yes' if value else 'no'}"
     if isinstance(value, str):
         return value if option.choices and _owner(kind, value) == key else f"{key}={value}"
-    number = f"{value:g}" if float(f"{value:g}") == value else repr(value)
+    short = f"{value:g}"  # 4 for 4.0, but 1e+06 for a million
+    number = short if isinstance(value, float) and float(short) == value else repr(value)
     return number if key == kind.number else f"{key}={number}"
 
 

@@ -45,11 +45,14 @@ class Scheme:
         return self.domain != "float32"
 
 
+RELAXED = "relaxed"
+"""Float as it is, with the word in the file that it may be computed with less precision."""
 _BLOCKS = (32, 64, 128, 256)
 SCHEMES: dict[str, Scheme] = {
     scheme.name: scheme
     for scheme in (
         Scheme("float", "float32", "float32"),
+        Scheme(RELAXED, "float32", "float32"),
         Scheme("float16", "float32", "float16"),
         Scheme("dynamic", "float32", "int8", hybrid=True),
         Scheme("dynamic4", "float32", "int4", hybrid=True),
@@ -92,7 +95,8 @@ class Rule:
     scheme: str
 
     def __post_init__(self) -> None:
-        find_scheme(self.scheme)
+        if find_scheme(self.scheme).name == RELAXED:
+            raise UsageError(f"{self}: {RELAXED} is said of a whole model, not of single operators")
         if not self.match:
             raise UsageError("a rule needs something to match: a kind of operator, #index, or a name pattern")
 

@@ -1,10 +1,10 @@
 # SPDX-License-Identifier: Apache-2.0
 """Litesmith's own delegate, liblitesmith_delegate.so: where it is, which models want it, what it recorded.
 
-It runs int16x8, pruned float and hybrid operators (float activations with int8 or float16 weights), which LiteRT has no
-fast kernels for on this kind of machine, and leaves all others to XNNPACK. What it takes of a graph it decides itself
-(native/src/core/delegate.cc); here is only decided whether to offer it a graph at all, so that a model without such
-operators runs exactly as without it.
+It runs int16x8, pruned float and hybrid operators (float activations with int8 weights, or with floats where less
+precision will do), which LiteRT has no fast kernels for on this kind of machine, and leaves all others to XNNPACK. What
+it takes of a graph it decides itself (native/src/core/delegate.cc); here is only decided whether to offer it a graph at
+all, so that a model without such operators runs exactly as without it.
 """
 
 from __future__ import annotations
@@ -125,7 +125,7 @@ def wants_native(model: Model) -> bool:
     """Return whether a model has operators that the delegate is for.
 
     These have int16 activations, or weights that are mostly zero; and, on processors where that pays, float activations
-    with weights of int8, or of float16 if the metadata allow less precision.
+    with weights of int8, or of floats if the metadata allow less precision.
 
     Example:
         >>> import litesmith
@@ -192,12 +192,12 @@ def _has_pruned(subgraph: Subgraph) -> bool:
 
 
 def _has_hybrid(model: Model) -> bool:
-    half = any(m.name == REDUCED_PRECISION and bytes(m.buffer.data).startswith(b"fp16") for m in model.metadata)
-    stored = ("int8", "float16") if half else ("int8",)
-    return any(_has_narrow_weights(graph, stored) for graph in model.subgraphs)
+    relaxed = any(m.name == REDUCED_PRECISION and bytes(m.buffer.data).startswith(b"fp16") for m in model.metadata)
+    stored = ("int8", "float16", "float32") if relaxed else ("int8",)
+    return any(_has_weights_in(graph, stored) for graph in model.subgraphs)
 
 
-def _has_narrow_weights(subgraph: Subgraph, stored: tuple[str, ...]) -> bool:
+def _has_weights_in(subgraph: Subgraph, stored: tuple[str, ...]) -> bool:
     origin = {
         operator.outputs[0]: operator.inputs[0] for operator in subgraph.operators if operator.kind == "DEQUANTIZE"
     }

@@ -9,12 +9,14 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 
-from litesmith.errors import RecipeError
+from litesmith.errors import LitesmithError, RecipeError
+from litesmith.model import Model
 from litesmith.optimize import Recipe
 from litesmith.tune._jobs import Weight
 from litesmith.tune._trial import DONE, Trial
 
 SCHEMES = (
+    "relaxed",
     "float16",
     "weights8",
     "dynamic",
@@ -48,6 +50,27 @@ def known(recipes: Sequence[str], *, trains: bool = False) -> tuple[list[str], l
         else:
             usable.append(str(recipe))
     return usable, left_out
+
+
+def own_schemes(model: bytes) -> tuple[list[str], list[tuple[str, str]]]:
+    """Return the number formats that every search tries; ``relaxed`` only where a kernel of this machine uses it."""
+    usable, left_out = known(SCHEMES)
+    if "relaxed" in usable and not _gains_from_relaxing(model):
+        usable.remove("relaxed")
+        left_out.append(
+            ("relaxed", "no kernel of this machine would compute the model with less precision, and faster")
+        )
+    return usable, left_out
+
+
+def _gains_from_relaxing(model: bytes) -> bool:
+    from litesmith.runtime import inspect
+
+    try:
+        found = inspect(Recipe.parse("relaxed").apply(Model.from_bytes(model))).litesmith
+    except LitesmithError:  # quantized already: the search itself will say so
+        return False
+    return found is not None and found.delegated > 0
 
 
 def best_int8(trials: Sequence[Trial]) -> Trial | None:

@@ -292,12 +292,13 @@ def plan(model: str | Path, data: Dataset | str | Path, **options: Any) -> Plan:
     _check_epochs(train_epochs, options.get("train"))
     positional = [options.pop(k, None) for k in ("preprocess", "calibrate", "metric")]
     question, _ = ask(model, data, *positional, **options)
-    usable, left_out = candidates.known([*(only or candidates.SCHEMES), *recipes], trains=question.train is not None)
+    own, untried = candidates.own_schemes(question.model) if not only else (list(only), [])
+    usable, left_out = candidates.known([*own, *recipes], trains=question.train is not None)
     workers = wanted["workers"] or len(os.sched_getaffinity(0))
     return make_plan(
         question,
         usable,
-        left_out,
+        [*untried, *left_out],
         workers=workers,
         everything=not only,
         sparsity=effort == "full",
@@ -451,7 +452,7 @@ def _run_stages(
 
 def _run_own_stages(search: Search, trials: list[Trial]) -> list[str]:
     notes: list[str] = []
-    schemes, left_out = candidates.known(candidates.SCHEMES)
+    schemes, left_out = candidates.own_schemes(search.question.model)
     search.left_out += left_out
     asked = {t.recipe for t in trials}
     trials += search.run("schemes", [s for s in schemes if s not in asked])
