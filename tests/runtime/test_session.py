@@ -373,8 +373,9 @@ def test_state_belongs_to_the_session(open_session: Open) -> None:
             assert [float(session(np.ones(1, np.float32))["after"][0]) for _ in range(3)] == [1, 2, 3]
 
 
-def test_reset_starts_variable_tensors_from_zero(open_session: Open) -> None:
-    """A recurrent cell that adds its input to its state: 1, 2, 3 ..., and 1 again after a reset."""
+@pytest.fixture
+def cell_model() -> Model:
+    """A recurrent cell that adds its input to its state."""
     one = constant("one", np.ones((1, 1), np.float32))
     cell = Subgraph(
         "cell",
@@ -390,7 +391,95 @@ def test_reset_starts_variable_tensors_from_zero(open_session: Open) -> None:
         inputs=(0,),
         outputs=(5,),
     )
-    with open_session(Model((cell,))) as session:
+    return Model((cell,))
+
+
+def test_reset_starts_variable_tensors_from_zero(open_session: Open, cell_model: Model) -> None:
+    """1, 2, 3 ..., and 1 again after a reset."""
+    with open_session(cell_model) as session:
         for _ in range(2):
             assert [float(session(np.ones((1, 1), np.float32))["y"][0, 0]) for _ in range(3)] == [1, 2, 3]
             session.reset()
+
+
+# ---------------------------------------------------------------- many samples at once
+
+
+def test_each_sample_is_run_alone(open_session: Open, add_model: Model) -> None:
+    random = np.random.default_rng(0)
+    x, a = (random.standard_normal((300, 2, 3)).astype(np.float32) for _ in range(2))
+    with open_session(add_model) as session:
+        got = session.run_each({"a": a[::-1], "x": x})  # the order does not matter, nor that one is a view
+        np.testing.assert_array_equal(got["sum"], x + a[::-1])
+        np.testing.assert_array_equal(got["difference"], x - a[::-1])
+        assert session.run_each({"x": x[:1], "a": a[:1]})["sum"].shape == (1, 2, 3)
+        session.resize({"x": (5, 3), "a": (5, 3)})
+        assert session.run_each({n: np.zeros((7, 5, 3), np.float32) for n in ("x", "a")})["sum"].shape == (7, 5, 3)
+
+
+def test_samples_that_do_not_fit(open_session: Open, add_model: Model) -> None:
+    good = np.zeros((4, 2, 3), np.float32)
+    with open_session(add_model) as session:
+        for samples, message in (
+            ({"x": good}, "no samples for the input 'a'"),
+            ({"x": good, "a": good, "b": good}, "no input 'b'"),
+            ({"x": good, "a": good[:3]}, r"as many samples, and at least one; there are \[3, 4\]"),
+            ({"x": good[:0], "a": good[:0]}, r"at least one; there are \[0\]"),
+            ({"x": good, "a": good.astype(np.float64)}, r"float32 \(2, 3\), but the array is float64 \(4, 2, 3\)"),
+            ({"x": good, "a": good[:, :1]}, r"but the array is float32 \(4, 1, 3\)"),
+        ):
+            with pytest.raises(SessionError, match=message):
+                session.run_each(samples)
+        assert session.run_each({"x": good, "a": good})["sum"].shape == good.shape
+    with pytest.raises(SessionError, match="closed"):
+        session.run_each({"x": good, "a": good})
+
+
+def test_a_failing_sample_says_which_operator(open_session: Open) -> None:
+    b = Builder()
+    table, index = b.input("table", (4,)), b.input("index", (2,), "int32")
+    model = b.build({"y": b.op("GATHER", table, index, outputs=[((2,), "float32")])})
+    tables = np.tile(np.arange(4, dtype=np.float32), (6, 1))
+    indices = np.array([[0, 1]] * 5 + [[0, 9]], np.int32)
+    with open_session(model) as session:
+        with pytest.raises(SessionError, match=r"Node number 0 \(GATHER\) failed to invoke"):
+            session.run_each({"table": tables, "index": indices})
+        assert session.run_each({"table": tables[:5], "index": indices[:5]})["y"].tolist() == [[0, 1]] * 5
+
+
+def test_samples_whose_outputs_have_several_shapes(open_session: Open, where_model: Model) -> None:
+    given = np.array([[1, -1, 2, -2], [1, 1, -1, -1], [-1, -1, -1, 3], [-1, -1, -1, -1]], np.float32)
+    with open_session(where_model) as session:
+        found = session.run_each({"x": given})
+        for row, indices in zip(given, found["indices"], strict=True):
+            np.testing.assert_array_equal(indices, np.argwhere(row > 0))
+        np.testing.assert_array_equal(found["minus"], -given)
+        assert session.run_each({"x": given[:2]})["indices"].shape == (2, 2, 1)
+        assert session.compiled.backend == "interpreter"
+
+
+def test_a_later_sample_may_show_that_shapes_depend_on_data() -> None:
+    b = Builder()
+    x, shape = b.input("x", (6,)), b.input("shape", (2,), "int32")
+    y = b.op("RESHAPE", x, b.op("ADD", shape, np.zeros(2, np.int32)), outputs=[((2, 3), "float32")])
+    model = b.build({"y": y})
+    given = np.tile(np.arange(6, dtype=np.float32), (3, 1))
+    with Session(model) as session:
+        found = session.run_each({"x": given, "shape": np.array([[2, 3], [2, 3], [3, 2]], np.int32)})["y"]
+        assert [one.shape for one in found] == [(2, 3), (2, 3), (3, 2)]
+
+
+def test_variables_are_reset_before_each_sample(open_session: Open, cell_model: Model) -> None:
+    with open_session(cell_model) as session:
+        assert session.run_each({"x": np.ones((3, 1, 1), np.float32)})["y"].ravel().tolist() == [1, 1, 1]
+
+
+def test_a_recorded_session_keeps_the_events_of_each_sample(add_model: Model) -> None:
+    samples = np.zeros((5, 2, 3), np.float32)
+    with Session(add_model, profiling=True) as session:
+        session.start_profile()
+        session.run_each({"x": samples, "a": samples})
+        many = len(session.stop_profile())
+        session.start_profile()
+        session.run_each({"x": samples[:1], "a": samples[:1]})
+        assert many == 5 * len(session.stop_profile())

@@ -4,10 +4,11 @@
 from __future__ import annotations
 
 import itertools
+from dataclasses import replace
 
 import numpy as np
 import pytest
-from tests.report.conftest import trial
+from tests.report.conftest import drop, trial
 
 import litesmith
 from litesmith import samples
@@ -19,6 +20,8 @@ from litesmith.tune._candidates import RECOVERY, SCHEMES, first_counts, known, o
 from litesmith.tune._decide import decide, excesses, ranking
 from litesmith.tune._jobs import Weight
 from litesmith.tune._sequential import ALPHA, refuted_after
+from litesmith.tune._trial import Score
+from litesmith.tune._tune import _measure_and_verify
 
 # ---------------------------------------------------------------- budget
 
@@ -199,3 +202,41 @@ def test_weak_layers_come_in_the_order_of_error_for_each_byte() -> None:
     assert promoted("int8", order, 2) == "int8 + float:#1 + float:#2"
     assert first_counts(100) == [3, 6, 12, 25, 50]
     assert first_counts(2) == [1]
+
+
+# ---------------------------------------------------------------- a closer look
+
+
+class Bench:
+    """A search whose latencies and held-out drops are known beforehand."""
+
+    def __init__(self, trials: list[Trial], lost: dict[int, float]) -> None:
+        self.trials = {t.number: t for t in trials}
+        self.budget, self.drop_bound = Budget(max_drop=0.01), 0.01
+        self.lost = lost
+        self.threads: dict[int, tuple[int, ...]] = {}
+
+    def measure(self, trials: list[Trial], *, threads: tuple[int, ...] = (1,), seconds: float) -> None:
+        assert seconds > 0
+        self.threads |= {t.number: threads for t in trials}
+
+    def verify(self, trials: list[Trial]) -> None:
+        for t in trials:
+            score = Score(0.92, 0.91, 0.93, 500, None if t.number == 0 else drop(self.lost[t.number]))
+            self.trials[t.number] = replace(t, held_out=score)
+
+
+def test_one_that_the_held_out_split_refutes_makes_way_for_the_next() -> None:
+    """float16 is faster and smaller than relaxed, so that only it is looked at first; but it loses too much."""
+    trials = [
+        trial(0, "", 0.92, 4.0, 14_000),
+        trial(1, "relaxed", 0.92, 3.2, 14_000),
+        trial(2, "float16", 0.92, 3.0, 7_000),
+        trial(3, "int8", 0.60, 1.0, 3_500),
+    ]
+    search = Bench(trials, {1: 0.0, 2: 0.02, 3: 0.3})
+    _measure_and_verify(search, 2, 1.0)  # type: ignore[arg-type]
+
+    assert search.trials[1].held_out is not None
+    assert search.threads[1] == (1, 2)
+    assert decide(tuple(search.trials.values()), search.budget, search.drop_bound).winner == 1

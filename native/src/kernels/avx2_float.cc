@@ -241,6 +241,7 @@ inline __m256 Window(const float* p, const __m256& mask) {
 }
 
 constexpr size_t kStripBytes = 16 * 1024;
+constexpr int kFewRows = 6;  // for which a strip is not worth its beginning
 
 // What the planes of one operator share.
 struct Dw3x3Plan {
@@ -253,23 +254,21 @@ struct Dw3x3Plan {
     whole_rows = room < 0 ? 0 : room / v.out_width + 1 < v.out_height ? static_cast<int>(room / v.out_width) + 1 : v.out_height;
   }
 
-  void Put(__m256 sum, int y, int x, float* out) const {
-    float* to = out + static_cast<ptrdiff_t>(y) * v.out_width + x;
-    sum = _mm256_min_ps(_mm256_max_ps(sum, low), high);
-    if (__builtin_expect(y < whole_rows || x < last, 1)) {
-      _mm256_storeu_ps(to, sum);
-      return;
-    }
-    float tail[kLanes];
-    _mm256_storeu_ps(tail, sum);
-    for (int i = 0; i < v.out_width - last; ++i) to[i] = tail[i];
-  }
+  // Rows whose vector at column x may be stored whole.
+  int WholeRows(int x) const { return x < last ? v.out_height : whole_rows; }
 
   const Dw3x3View& v;
   __m256 low, high, left, right[2];
   const int last;  // first column of the last vector of a row
   int whole_rows;  // rows whose last vector may be stored whole
 };
+
+// Stores the first n of eight values.
+inline void StoreSome(__m256 value, int n, float* to) {
+  float values[kLanes];
+  _mm256_storeu_ps(values, value);
+  for (int i = 0; i < n; ++i) to[i] = values[i];
+}
 
 // What lies under the three taps of a row. With stride 2: even columns, odd columns, and even columns from the next on, in
 // the order that shuffles deliver.
@@ -278,12 +277,10 @@ struct Dw3x3Row {
 };
 
 template <int kStride, bool kLeft, bool kRight>
-inline Dw3x3Row LoadRow(const float* p, const Dw3x3Plan& plan) {
-  if (kStride == 1) {
-    return {Window<kLeft>(p, plan.left), _mm256_loadu_ps(p + 1), Window<kRight>(p + 2, plan.right[0])};
-  }
-  const __m256 a = Window<kLeft>(p, plan.left), b = _mm256_loadu_ps(p + 8);
-  const __m256 c = Window<kRight>(p + 2, plan.right[0]), d = Window<kRight>(p + 10, plan.right[1]);
+inline Dw3x3Row LoadRow(const float* p, const __m256& left, const __m256* right) {
+  if (kStride == 1) return {Window<kLeft>(p, left), _mm256_loadu_ps(p + 1), Window<kRight>(p + 2, right[0])};
+  const __m256 a = Window<kLeft>(p, left), b = _mm256_loadu_ps(p + 8);
+  const __m256 c = Window<kRight>(p + 2, right[0]), d = Window<kRight>(p + 10, right[1]);
   return {_mm256_shuffle_ps(a, b, _MM_SHUFFLE(2, 0, 2, 0)), _mm256_shuffle_ps(a, b, _MM_SHUFFLE(3, 1, 3, 1)),
           _mm256_shuffle_ps(c, d, _MM_SHUFFLE(2, 0, 2, 0))};
 }
@@ -299,85 +296,139 @@ inline __m256 InOrder(__m256 sum) {
   return _mm256_castpd_ps(_mm256_permute4x64_pd(_mm256_castps_pd(sum), _MM_SHUFFLE(3, 1, 2, 0)));
 }
 
+// In the loops below everything is a local: the compiler takes any vector store for one that might change the view.
+#define LITESMITH_DW_LOCALS                                                                                          \
+  const __m256 w0 = _mm256_set1_ps(w[0]), w1 = _mm256_set1_ps(w[1]), w2 = _mm256_set1_ps(w[2]);                      \
+  const __m256 w3 = _mm256_set1_ps(w[3]), w4 = _mm256_set1_ps(w[4]), w5 = _mm256_set1_ps(w[5]);                      \
+  const __m256 w6 = _mm256_set1_ps(w[6]), w7 = _mm256_set1_ps(w[7]), w8 = _mm256_set1_ps(w[8]);                      \
+  const __m256 start = _mm256_set1_ps(bias), low = plan.low, high = plan.high, left = plan.left;                     \
+  const __m256 right[2] = {plan.right[0], plan.right[1]};                                                            \
+  const int in_height = plan.v.in_height, pad_x = plan.v.pad_x, pad_y = plan.v.pad_y, last = plan.last;              \
+  const int out_height = plan.v.out_height;                                                                          \
+  const ptrdiff_t in_width = plan.v.in_width, out_width = plan.v.out_width;                                          \
+  const int tail = static_cast<int>(out_width) - last;
+
 template <bool kLeft, bool kRight>
 __attribute__((noinline)) void Dw3x3Strip1(const float* in, const Dw3x3Plan& plan, const float* w, float bias, int x,
                                            float* out) {
-  const Dw3x3View& v = plan.v;
-  const __m256 w0 = _mm256_set1_ps(w[0]), w1 = _mm256_set1_ps(w[1]), w2 = _mm256_set1_ps(w[2]);
-  const __m256 w3 = _mm256_set1_ps(w[3]), w4 = _mm256_set1_ps(w[4]), w5 = _mm256_set1_ps(w[5]);
-  const __m256 w6 = _mm256_set1_ps(w[6]), w7 = _mm256_set1_ps(w[7]), w8 = _mm256_set1_ps(w[8]);
-  const __m256 start = _mm256_set1_ps(bias);
-  const float* p = in + x - v.pad_x;
+  LITESMITH_DW_LOCALS
+  const float* p = in + x - pad_x;
+  const float* const end = p + in_height * in_width;
+  const int whole = plan.WholeRows(x);
+  float* to = out + x;
+  int y = 0;
+  const auto put = [&](__m256 sum) __attribute__((always_inline)) {
+    sum = _mm256_min_ps(_mm256_max_ps(sum, low), high);
+    if (y < whole) {
+      _mm256_storeu_ps(to, sum);
+    } else if (y < out_height) {
+      StoreSome(sum, tail, to);
+    }
+    ++y;
+    to += out_width;
+  };
   __m256 third = start, second = start;  // outputs whose third and second row comes next
-  int y = v.pad_y - 2;                   // the output of `third`
-  for (int iy = 0; iy < v.in_height; ++iy, ++y, p += v.in_width) {
-    const Dw3x3Row row = LoadRow<1, kLeft, kRight>(p, plan);
+  if (pad_y == 0) {
+    second = AddRow(w0, w1, w2, LoadRow<1, kLeft, kRight>(p, left, right), start);
+    p += in_width;
+  }
+  if (p < end) {
+    const Dw3x3Row row = LoadRow<1, kLeft, kRight>(p, left, right);
+    third = AddRow(w3, w4, w5, row, second);
+    second = AddRow(w0, w1, w2, row, start);
+    p += in_width;
+  } else {
+    third = second;
+    second = start;
+  }
+  const int inside = in_height + pad_y - 2;  // outputs all of whose rows are in the image
+  for (const int stop = inside < whole ? inside : whole; y < stop; ++y, p += in_width, to += out_width) {
+    const Dw3x3Row row = LoadRow<1, kLeft, kRight>(p, left, right);
     const __m256 done = AddRow(w6, w7, w8, row, third);
     third = AddRow(w3, w4, w5, row, second);
     second = AddRow(w0, w1, w2, row, start);
-    if (y >= 0 && y < v.out_height) plan.Put(done, y, x, out);
+    _mm256_storeu_ps(to, _mm256_min_ps(_mm256_max_ps(done, low), high));
   }
-  if (y >= 0 && y < v.out_height) plan.Put(third, y, x, out);
-  if (y + 1 < v.out_height) plan.Put(second, y + 1, x, out);
+  while (p < end) {
+    const Dw3x3Row row = LoadRow<1, kLeft, kRight>(p, left, right);
+    put(AddRow(w6, w7, w8, row, third));
+    third = AddRow(w3, w4, w5, row, second);
+    second = AddRow(w0, w1, w2, row, start);
+    p += in_width;
+  }
+  put(third);
+  put(second);
 }
 
 template <bool kLeft, bool kRight>
 __attribute__((noinline)) void Dw3x3Strip2(const float* in, const Dw3x3Plan& plan, const float* w, float bias, int x,
                                            float* out) {
-  const Dw3x3View& v = plan.v;
-  const __m256 w0 = _mm256_set1_ps(w[0]), w1 = _mm256_set1_ps(w[1]), w2 = _mm256_set1_ps(w[2]);
-  const __m256 w3 = _mm256_set1_ps(w[3]), w4 = _mm256_set1_ps(w[4]), w5 = _mm256_set1_ps(w[5]);
-  const __m256 w6 = _mm256_set1_ps(w[6]), w7 = _mm256_set1_ps(w[7]), w8 = _mm256_set1_ps(w[8]);
-  const __m256 start = _mm256_set1_ps(bias);
-  const int first = 2 * x - v.pad_x;
-  const auto row = [&](int iy) {
-    const bool outside = iy < 0 || iy >= v.in_height;
-    return LoadRow<2, kLeft, kRight>((outside ? v.zeros : in + static_cast<ptrdiff_t>(iy) * v.in_width) + first, plan);
+  LITESMITH_DW_LOCALS
+  const int first = 2 * x - pad_x, whole = plan.WholeRows(x);
+  const float* const zeros = plan.v.zeros;
+  const auto row = [&](int iy) __attribute__((always_inline)) {
+    const bool outside = iy < 0 || iy >= in_height;
+    return LoadRow<2, kLeft, kRight>((outside ? zeros : in + iy * in_width) + first, left, right);
   };
-  Dw3x3Row top = row(-v.pad_y);
-  for (int y = 0; y < v.out_height; ++y) {
-    const __m256 middle = AddRow(w3, w4, w5, row(2 * y + 1 - v.pad_y), start);
+  float* to = out + x;
+  Dw3x3Row top = row(-pad_y);
+  for (int y = 0; y < out_height; ++y, to += out_width) {
+    const __m256 middle = AddRow(w3, w4, w5, row(2 * y + 1 - pad_y), start);
     __m256 sum = AddRow(w0, w1, w2, top, _mm256_setzero_ps());
-    top = row(2 * y + 2 - v.pad_y);
-    sum = AddRow(w6, w7, w8, top, sum);
-    plan.Put(InOrder<2>(_mm256_add_ps(sum, middle)), y, x, out);
+    top = row(2 * y + 2 - pad_y);
+    sum = InOrder<2>(_mm256_add_ps(AddRow(w6, w7, w8, top, sum), middle));
+    sum = _mm256_min_ps(_mm256_max_ps(sum, low), high);
+    if (__builtin_expect(y < whole, 1)) {
+      _mm256_storeu_ps(to, sum);
+    } else {
+      StoreSome(sum, tail, to);
+    }
   }
 }
 
 // Row by row, for planes too large for the first-level cache: strips would lose more to its misses than they save.
 template <int kStride>
 __attribute__((noinline)) void Dw3x3Rows(const float* in, const Dw3x3Plan& plan, const float* w, float bias, float* out) {
-  const Dw3x3View& v = plan.v;
-  const __m256 w0 = _mm256_set1_ps(w[0]), w1 = _mm256_set1_ps(w[1]), w2 = _mm256_set1_ps(w[2]);
-  const __m256 w3 = _mm256_set1_ps(w[3]), w4 = _mm256_set1_ps(w[4]), w5 = _mm256_set1_ps(w[5]);
-  const __m256 w6 = _mm256_set1_ps(w[6]), w7 = _mm256_set1_ps(w[7]), w8 = _mm256_set1_ps(w[8]);
-  const __m256 start = _mm256_set1_ps(bias);
-  for (int y = 0; y < v.out_height; ++y) {
-    const float* row[3];
-    for (int k = 0; k < 3; ++k) {
-      const int iy = y * kStride + k - v.pad_y;
-      row[k] = (iy < 0 || iy >= v.in_height ? v.zeros : in + static_cast<ptrdiff_t>(iy) * v.in_width) - v.pad_x;
+  LITESMITH_DW_LOCALS
+  const float* const zeros = plan.v.zeros;
+  const int whole = plan.whole_rows;
+  for (int y = 0; y < out_height; ++y, out += out_width) {
+    const auto under = [&](int k) __attribute__((always_inline)) {
+      const int iy = y * kStride + k - pad_y;
+      return (iy < 0 || iy >= in_height ? zeros : in + iy * in_width) - pad_x;
+    };
+    const float *r0 = under(0), *r1 = under(1), *r2 = under(2);
+#define LITESMITH_SUM(kLeft, kRight, x)                                                                                \
+  const __m256 a = AddRow(w0, w1, w2, LoadRow<kStride, kLeft, kRight>(r0 + (x) * kStride, left, right), start);        \
+  const __m256 b = AddRow(w3, w4, w5, LoadRow<kStride, kLeft, kRight>(r1 + (x) * kStride, left, right),                \
+                          _mm256_setzero_ps());                                                                        \
+  const __m256 c = AddRow(w6, w7, w8, LoadRow<kStride, kLeft, kRight>(r2 + (x) * kStride, left, right),                \
+                          _mm256_setzero_ps());                                                                        \
+  const __m256 sum =                                                                                                   \
+      _mm256_min_ps(_mm256_max_ps(InOrder<kStride>(_mm256_add_ps(_mm256_add_ps(a, b), c)), low), high);
+    {
+      LITESMITH_SUM(true, false, 0)
+      _mm256_storeu_ps(out, sum);
     }
-    const float *r0 = row[0], *r1 = row[1], *r2 = row[2];
-#define LITESMITH_AT(kLeft, kRight, x)                                                                              \
-  {                                                                                                                 \
-    const int at = (x) * kStride;                                                                                   \
-    const __m256 a = AddRow(w0, w1, w2, LoadRow<kStride, kLeft, kRight>(r0 + at, plan), start);                     \
-    const __m256 b = AddRow(w3, w4, w5, LoadRow<kStride, kLeft, kRight>(r1 + at, plan), _mm256_setzero_ps());       \
-    const __m256 c = AddRow(w6, w7, w8, LoadRow<kStride, kLeft, kRight>(r2 + at, plan), _mm256_setzero_ps());       \
-    plan.Put(InOrder<kStride>(_mm256_add_ps(_mm256_add_ps(a, b), c)), y, x, out);                                   \
-  }
-    LITESMITH_AT(true, false, 0)
-    for (int x = kLanes; x < plan.last; x += kLanes) LITESMITH_AT(false, false, x)
-    LITESMITH_AT(false, true, plan.last)
-#undef LITESMITH_AT
+    for (int x = kLanes; x < last; x += kLanes) {
+      LITESMITH_SUM(false, false, x)
+      _mm256_storeu_ps(out + x, sum);
+    }
+    LITESMITH_SUM(false, true, last)
+    if (__builtin_expect(y < whole, 1)) {
+      _mm256_storeu_ps(out + last, sum);
+    } else {
+      StoreSome(sum, tail, out + last);
+    }
+#undef LITESMITH_SUM
   }
 }
 
 void f32_dwconv3x3_plane__avx2(const float* in, size_t in_stride, int planes, const Dw3x3View& v, const float* weights,
                                const float* bias, float lo, float hi, float* out, size_t out_stride) {
   const Dw3x3Plan plan(v, lo, hi, out_stride);
-  const bool rows = plan.last > 0 && static_cast<size_t>(v.in_height) * v.in_width * sizeof(float) > kStripBytes;
+  const bool large = static_cast<size_t>(v.in_height) * v.in_width * sizeof(float) > kStripBytes;
+  const bool rows = plan.last > 0 && (large || v.out_height < kFewRows);
 #define LITESMITH_STRIP(kLeft, kRight, x)                                              \
   v.stride == 1 ? Dw3x3Strip1<kLeft, kRight>(in, plan, weights, *bias, x, out)         \
                 : Dw3x3Strip2<kLeft, kRight>(in, plan, weights, *bias, x, out)

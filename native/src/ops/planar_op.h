@@ -12,7 +12,7 @@ namespace speed {
 constexpr double kDenseMac = 0.024;         // XNNPACK's 1x1 and KxK convolutions
 constexpr double kSparseMac = 0.050;        // unstructured, per stored weight and pixel
 constexpr double kBlockMac = 0.028;         // 4x1 blocks
-constexpr double kDepthwiseMacHere = 0.080;
+constexpr double kDepthwiseMacHere = 0.045;
 constexpr double kDepthwiseMacStock = 0.060;
 constexpr double kFirstConvMacHere = 0.040;
 constexpr double kSparseVectorMac = 0.6;    // M = 1: one gathered value per weight

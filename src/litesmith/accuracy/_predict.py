@@ -1,8 +1,8 @@
 # SPDX-License-Identifier: Apache-2.0
 """Run a model over a dataset at the speed of the runtime, and let a metric look at what comes out.
 
-The loop around the runtime copies one input and one output a sample; everything else is done for a block of samples at
-a time. The next block is read and prepared by a second thread while the runtime, which needs no Python, works. Blocks
+The loop around the runtime is the session's, which needs no Python; everything else is done for a block of samples at a
+time. The next block is read and prepared by a second thread while the runtime, which needs no Python, works. Blocks
 are the same however many processes share the work, and each sample is run alone, so the results are the same too.
 """
 
@@ -28,6 +28,7 @@ from litesmith.errors import DataError, SessionError, UsageError
 from litesmith.model import Model
 from litesmith.progress import task
 from litesmith.runtime import Session
+from litesmith.runtime._arrays import stacked
 from litesmith.runtime._source import ModelSource
 
 _BLOCK_BYTES = 4 << 20
@@ -88,7 +89,6 @@ class Runner:
             signature=candidate.signature,
             kernels=candidate.kernels,
         )
-        self._proven = False
 
     def close(self) -> None:
         """Release what LiteRT holds."""
@@ -101,32 +101,8 @@ class Runner:
     def run(self, block: Mapping[str, Array], count: int) -> dict[str, Array]:
         """Run each sample of a prepared block and return the outputs as the runtime gives them, stacked."""
         self._fit(block, count)
-        session, stateful = self._session, self._candidate.stateful
-        inputs = [
-            (session.inputs[name], array.reshape(count, *session.inputs[name].shape)) for name, array in block.items()
-        ]
-        if not self._proven:  # an output whose shape depends on the data shows itself in the first run
-            self._proven = True
-            for view, samples in inputs:
-                np.copyto(view, samples[0])
-            session.run()
-        if session.compiled.backend == "interpreter":
-            return self._run_with_copies(inputs, count)
-        stacked = {name: np.empty((count, *view.shape), view.dtype) for name, view in session.outputs.items()}
-        outputs = [(view, stacked[name]) for name, view in session.outputs.items()]
-        if len(inputs) == len(outputs) == 1 and not stateful:
-            _run_one_by_one(session, inputs[0], outputs[0])
-            return stacked
-        run, copy = session.run, np.copyto
-        for sample in range(count):
-            if stateful:
-                session.reset()
-            for view, samples in inputs:
-                copy(view, samples[sample])
-            run()
-            for view, stack in outputs:
-                stack[sample] = view
-        return stacked
+        views = self._session.inputs
+        return self._session.run_each({name: a.reshape(count, *views[name].shape) for name, a in block.items()})
 
     def _fit(self, block: Mapping[str, Array], count: int) -> None:
         """Give the session the shapes of these samples, where the model allows several."""
@@ -139,26 +115,13 @@ class Runner:
                 {n: (1, *shape) if len(shape) < views[n].ndim else shape for n, shape in shapes.items()}
             )
 
-    def _run_with_copies(self, inputs: list[tuple[Array, Array]], count: int) -> dict[str, Array]:
-        """Run in the Interpreter, whose outputs may be other arrays, of another shape, after each run."""
-        session = self._session
-        collected: dict[str, list[Array]] = {name: [] for name in session.outputs}
-        for sample in range(count):
-            if self._candidate.stateful:
-                session.reset()
-            for view, samples in inputs:
-                np.copyto(view, samples[sample])
-            for name, view in session.run().items():
-                collected[name].append(view.copy())
-        return {name: _stacked(arrays) for name, arrays in collected.items()}
-
     def reals(self, outputs: Mapping[str, Array], first: int) -> dict[str, Array]:
         """Return outputs as reals; refuse NaN and infinity."""
         result = {}
         for port in self._candidate.outputs:
             values = outputs[port.name]
             if values.dtype == object and isinstance(values[0], np.ndarray):
-                result[port.name] = _stacked([port.reals(one) for one in values])
+                result[port.name] = stacked([port.reals(one) for one in values])
                 continue
             values = port.reals(values)
             if values.dtype.kind == "f" and not np.isfinite(values).all():
@@ -171,16 +134,6 @@ class Runner:
                 )
             result[port.name] = values
         return result
-
-
-def _run_one_by_one(session: Session, given: tuple[Array, Array], back: tuple[Array, Array]) -> None:
-    """Run the samples of one input and one output with as little Python a sample as can be."""
-    (view, samples), (result, stack) = given, back
-    run = session.run
-    for sample, row in zip(samples, stack, strict=True):
-        view[...] = sample
-        run()
-        row[...] = result
 
 
 @dataclass(frozen=True)
@@ -357,15 +310,6 @@ def _prefetched(blocks: Iterator[_Block]) -> Iterator[Iterator[_Block]]:
     finally:
         stopped.set()
         thread.join()
-
-
-def _stacked(arrays: list[Array]) -> Array:
-    """Stack arrays; those of several shapes become an array of arrays."""
-    if len({array.shape for array in arrays}) == 1:
-        return np.stack(arrays)
-    ragged = np.empty(len(arrays), object)
-    ragged[:] = arrays
-    return ragged
 
 
 def _concatenated(parts: list[dict[str, Array]]) -> dict[str, Array]:

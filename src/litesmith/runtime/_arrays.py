@@ -3,6 +3,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from typing import Any, TypeAlias
 
 import numpy as np
@@ -75,3 +76,17 @@ def is_untouched(array: Array) -> bool:
 
 def _bytes_of(array: Array) -> NDArray[np.uint8]:
     return array.reshape(-1).view(np.uint8)
+
+
+def stacked(arrays: Sequence[Array]) -> Array:
+    """Stack arrays; those of several shapes become an array of arrays.
+
+    Example:
+        >>> stacked([np.zeros(2), np.zeros(2)]).shape, stacked([np.zeros(2), np.zeros(3)]).shape
+        ((2, 2), (2,))
+    """
+    if len({array.shape for array in arrays}) == 1:
+        return np.stack(arrays)
+    ragged = np.empty(len(arrays), object)
+    ragged[:] = arrays
+    return ragged

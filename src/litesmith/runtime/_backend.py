@@ -33,6 +33,9 @@ class Backend(Protocol):
     def run(self) -> None:
         """Run once from `inputs` to `outputs`."""
 
+    def run_each(self, samples: Mapping[str, Array], count: int) -> dict[str, Array]:
+        """Run samples that lie one behind the other, each alone, and return the outputs likewise."""
+
     def resize(self, shapes: Mapping[str, tuple[int, ...]]) -> None:
         """Give inputs new shapes, and with them new arrays."""
 

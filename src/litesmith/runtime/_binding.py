@@ -16,12 +16,14 @@ from __future__ import annotations
 
 import contextlib
 import ctypes
+from collections.abc import Sequence
 from ctypes import c_size_t, c_void_p
 from dataclasses import dataclass
 
 from litesmith.runtime import _litert
 from litesmith.runtime._arrays import Array, aligned_zeros, dtype_of, is_untouched, mark_untouched
 from litesmith.runtime._backend import NeedsInterpreter
+from litesmith.runtime._run_each import Runs
 
 SHAPE_FROM_DATA = "the shape of an output is only known during a run"
 _NOT_WRITTEN = "an output was not written, maybe because its shape is only known during a run"
@@ -138,6 +140,11 @@ class Binding:
                 raise NeedsInterpreter(_NOT_WRITTEN)
             self._unproven = []
         return 0
+
+    def runs(self, fed: Sequence[tuple[Array, Array]], kept: Sequence[tuple[Array, Array]]) -> Runs:
+        """Return many runs in one, between pairs of an array of the model and the same of all samples."""
+        layouts = self._read_layouts, self._layouts, self._expected_layouts
+        return Runs((self.run_function, self.run_arguments), layouts, fed, kept)
 
     def close(self) -> None:
         """Destroy the buffers; the arrays stay."""

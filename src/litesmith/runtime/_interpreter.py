@@ -21,7 +21,7 @@ import numpy as np
 
 from litesmith.errors import SessionError
 from litesmith.runtime import _litert
-from litesmith.runtime._arrays import Array, aligned_zeros
+from litesmith.runtime._arrays import Array, aligned_zeros, stacked
 from litesmith.runtime._backend import BackendName, choose_signature, unique_names
 from litesmith.runtime._environment import creation_lock
 from litesmith.runtime._explain import explain
@@ -134,6 +134,17 @@ class InterpreterBackend:
         """Run once from `inputs` to `outputs`."""
         with explained(self._source, "run"):
             self._run()
+
+    def run_each(self, samples: Mapping[str, Array], count: int) -> dict[str, Array]:
+        """Run samples that lie one behind the other, each alone; outputs of several shapes become an array of arrays."""
+        collected: list[dict[str, Array]] = []
+        for sample in range(count):
+            self.reset()
+            for name, stack in samples.items():
+                np.copyto(self.inputs[name], stack[sample])
+            self.run()
+            collected.append({name: array.copy() for name, array in self.outputs.items()})
+        return {name: stacked([outputs[name] for outputs in collected]) for name in self.outputs}
 
     def _run(self) -> None:
         for name, index in self._input_indices.items():

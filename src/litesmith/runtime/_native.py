@@ -58,6 +58,11 @@ def delegate_path() -> str:
     return found
 
 
+def has_library() -> bool:
+    """Return whether this installation has the native library."""
+    return _find() is not None
+
+
 @functools.cache
 def _find() -> str | None:
     import litesmith.runtime
@@ -92,6 +97,7 @@ def library() -> ctypes.CDLL:
         "litesmith_delegate_events": (c_size_t, [c_void_p, c_void_p, c_size_t]),
         "litesmith_delegate_isa": (c_char_p, [c_void_p]),
         "litesmith_delegate_set_profiling": (None, [c_void_p, c_int]),
+        "litesmith_run_each": (c_size_t, [c_void_p, c_size_t, c_size_t, c_void_p]),
     }
     for name, (result, arguments) in types.items():
         function = getattr(loaded, name)

@@ -213,6 +213,42 @@ class Session:
             self._invoke()
             return {name: array.copy() for name, array in self._outputs.items()}
 
+    def run_each(self, samples: Mapping[str, Array]) -> dict[str, Array]:
+        """Run the model on each of several samples alone, as fast as the runtime can, and return all outputs stacked.
+
+        Args:
+            samples: for every input, the samples along a new first dimension. Variables are reset before each.
+
+        Returns:
+            Copies of the outputs, by name, in the order of the samples; an array of arrays where their shapes differ.
+
+        Raises:
+            SessionError: A name, shape or type does not fit, or LiteRT failed.
+
+        Example:
+            >>> from litesmith.runtime._selfcheck import TINY_MODEL
+            >>> with Session(TINY_MODEL) as session:
+            ...     session.run_each({"x": np.zeros((10, 2, 3), np.float32)})["y"].shape
+            (10, 2, 3)
+        """
+        self._check_process()
+        with self._lock:
+            self._check_open()
+            stacks = {name: self._fitting_stack(name, samples.get(name)) for name in {**self._inputs, **samples}}
+            counts = {len(stack) for stack in stacks.values()}
+            if len(counts) > 1 or counts == {0}:
+                raise SessionError(
+                    f"each input must have as many samples, and at least one; there are {sorted(counts)}"
+                )
+            count = counts.pop() if counts else 1
+            try:
+                result = self._backend.run_each(stacks, count)
+            except NeedsInterpreter as turn:
+                self._turn(turn)
+                result = self._backend.run_each(stacks, count)
+            self._has_run = True
+            return result
+
     def resize(self, shapes: Mapping[str, Iterable[int]]) -> None:
         """Give inputs new shapes. `inputs` and `outputs` then hold new arrays where a shape changed.
 
@@ -316,6 +352,17 @@ class Session:
         checked = [(self._check_name(name), fitting(name, value, self._inputs[name])) for name, value in feeds.items()]
         for view, value in checked:
             np.copyto(view, value)
+
+    def _fitting_stack(self, name: str, samples: Array | None) -> Array:
+        view = self._check_name(name)
+        if samples is None:
+            raise SessionError(f"no samples for the input {name!r}; the inputs are: {_names(self._inputs)}")
+        if samples.shape[1:] != view.shape or samples.dtype != view.dtype:
+            raise SessionError(
+                f"input {name!r} takes samples of {view.dtype.name} {view.shape}, but the array is {samples.dtype.name} "
+                f"{samples.shape}; the first dimension counts the samples"
+            )
+        return np.ascontiguousarray(samples)
 
     def _check_name(self, name: str) -> Array:
         if name not in self._inputs:

@@ -493,15 +493,18 @@ def _mixed(search: Search, base: Trial) -> None:
 
 
 def _measure_and_verify(search: Search, cores: int, seconds: float) -> None:
-    """Measure what is finished; give finalists other numbers of threads and the held-out split."""
+    """Measure what is finished; give finalists the held-out split, and those it confirms other numbers of threads."""
     done = [t for t in search.trials.values() if t.status == DONE]
     search.measure(done, seconds=seconds)
-    chosen = finalists(tuple(search.trials.values()), search.budget, search.drop_bound)
+    while True:  # one that the held-out split refutes makes way for others
+        found = finalists(tuple(search.trials.values()), search.budget, search.drop_bound)
+        chosen = [search.trials[0], *[t for t in found if t.number != 0][:VERIFIED]]
+        if all(t.held_out is not None or not t.file for t in chosen):
+            break
+        search.verify(chosen)
     if cores > 1:
         counts = sorted({2, min(4, cores), min(8, cores)} - {1})
-        search.measure([search.trials[0], *chosen], threads=(1, *counts), seconds=seconds / 2)
-    chosen = finalists(tuple(search.trials.values()), search.budget, search.drop_bound)
-    search.verify([search.trials[0], *[t for t in chosen if t.number != 0][:VERIFIED]])
+        search.measure(chosen, threads=(1, *counts), seconds=seconds / 2)
 
 
 def _place_of_latency(question: Question, machine: MachineFacts) -> str:
