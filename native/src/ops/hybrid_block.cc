@@ -13,7 +13,8 @@ namespace {
 
 constexpr int kRing = 3;  // rows of the wide image that are kept: those under a kernel
 constexpr int kTasksPerThread = 2;
-constexpr int kRowsPerTask = 14;  // at least: each computes two rows of its neighbours again
+// At least, because each task computes two rows of its neighbours again; fewer only where a thread would have nothing to do.
+constexpr int kRowsPerTask = 14, kFewestRows = 4;
 
 // The place of each operator among the parts of a block.
 enum Part { kBefore, kDepthwise, kAfter };
@@ -61,7 +62,8 @@ class HybridBlock : public Op {
   void Run(const RunArgs& args) override {
     const int threads = args.pool->num_threads(), height = depthwise_->out_height();
     const int wanted = threads == 1 ? 1 : kTasksPerThread * threads / std::max(in_[0], 1);
-    const int parts = std::clamp(wanted, 1, std::max(height / kRowsPerTask, 1));
+    const int least = std::clamp(height / kFewestRows, 1, threads);
+    const int parts = std::clamp(wanted, 1, std::max(height / kRowsPerTask, least));
     args.pool->Run(in_[0] * parts, [&](int task, int worker) {
       const int image = task / parts, part = task % parts;
       RunRows(image, height * part / parts, height * (part + 1) / parts, args, args.scratch + worker * WorkerBytes());
