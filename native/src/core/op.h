@@ -72,7 +72,7 @@ struct OpEntry {
 const std::vector<OpEntry>& Int16Ops();
 // Float operators of sparse chains, by builtin code.
 const std::vector<OpEntry>& SparseOps();
-// Float operators with int8 or 16-bit float weights, by builtin code.
+// Float operators whose products are of integers, by builtin code.
 const std::vector<OpEntry>& HybridOps();
 // Float operators that are taken for the sake of hybrid ones around them.
 const std::vector<OpEntry>& CompanionOps();
