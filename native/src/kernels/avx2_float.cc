@@ -241,7 +241,6 @@ inline __m256 Window(const float* p, const __m256& mask) {
 }
 
 constexpr size_t kStripBytes = 16 * 1024;
-constexpr int kFewRows = 6;  // for which a strip is not worth its beginning
 
 // What the planes of one operator share.
 struct Dw3x3Plan {
@@ -427,8 +426,7 @@ __attribute__((noinline)) void Dw3x3Rows(const float* in, const Dw3x3Plan& plan,
 void f32_dwconv3x3_plane__avx2(const float* in, size_t in_stride, int planes, const Dw3x3View& v, const float* weights,
                                const float* bias, float lo, float hi, float* out, size_t out_stride) {
   const Dw3x3Plan plan(v, lo, hi, out_stride);
-  const bool large = static_cast<size_t>(v.in_height) * v.in_width * sizeof(float) > kStripBytes;
-  const bool rows = plan.last > 0 && (large || v.out_height < kFewRows);
+  const bool rows = plan.last > 0 && static_cast<size_t>(v.in_height) * v.in_width * sizeof(float) > kStripBytes;
 #define LITESMITH_STRIP(kLeft, kRight, x)                                              \
   v.stride == 1 ? Dw3x3Strip1<kLeft, kRight>(in, plan, weights, *bias, x, out)         \
                 : Dw3x3Strip2<kLeft, kRight>(in, plan, weights, *bias, x, out)

@@ -1,9 +1,9 @@
 # SPDX-License-Identifier: Apache-2.0
 """Run a model over a dataset at the speed of the runtime, and let a metric look at what comes out.
 
-The loop around the runtime is the session's, which needs no Python; everything else is done for a block of samples at a
-time. The next block is read and prepared by a second thread while the runtime, which needs no Python, works. Blocks
-are the same however many processes share the work, and each sample is run alone, so the results are the same too.
+Everything but the runs themselves is done for a block of samples at a time. The next block is read and prepared by a
+second thread while the session, which needs no Python between two samples (Session.run_each), works. Blocks are
+the same however many processes share the work, and each sample is run alone, so the results are the same too.
 """
 
 from __future__ import annotations

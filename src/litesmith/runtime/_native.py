@@ -160,7 +160,7 @@ def with_native(options: CompileOptions, source: ModelSource) -> CompileOptions:
         return options
     if not wanted:
         return options
-    if _find() is None:
+    if not has_library():
         import warnings
 
         from litesmith.runtime._selfcheck import LitesmithWarning
