@@ -3,6 +3,7 @@
 
 from __future__ import annotations
 
+import ctypes
 from dataclasses import replace
 from typing import Any
 
@@ -89,6 +90,7 @@ def test_large_images_pass_row_by_row(scheme: str, stock: Any, delegated: Any) -
         (24, {"kernel": 3, "padding": "VALID"}),
         (48, {"kernel": (5, 2), "stride": (2, 1), "activation": "RELU_N1_TO_1"}),
         (56, {"kernel": 3, "dilation": 2}),
+        (32, {"kernel": (3, 2), "dilation": (2, 1), "stride": (1, 2)}),
     ],
 )
 @pytest.mark.parametrize("channels", [27, 64])
@@ -232,27 +234,78 @@ def wide(size: int) -> bytes:
     return quantize(b.build({"y": b.conv2d(x, 128)}), scheme="dynamic").model.to_bytes()
 
 
+def runs_on_avx2(delegated_model: Any) -> bool:
+    """Whether the estimates are those of AVX2; the others leave everything to the stock engine."""
+    isa = ctypes.CDLL(str(delegated_model.library)).litesmith_delegate_isa
+    isa.restype, isa.argtypes = ctypes.c_char_p, [ctypes.c_void_p]
+    return bool(isa(delegated_model.delegate._get_native_delegate_pointer()) == b"avx2")
+
+
 def test_it_is_taken_by_itself_only_where_that_pays(delegated: Any) -> None:
     large, small = delegated(wide(28)), delegated(wide(2))
     assert small.taken() == []
     assert all("estimated" in d["note"] for d in small.decisions())
-    import ctypes
-
-    isa = ctypes.CDLL(str(large.library)).litesmith_delegate_isa
-    isa.restype, isa.argtypes = ctypes.c_char_p, [ctypes.c_void_p]
-    if isa(large.delegate._get_native_delegate_pointer()) == b"avx2":
+    if runs_on_avx2(large):
         assert large.taken() == ["CONV_2D"] * 2
     assert delegated(wide(28), hybrid="off").taken() == []
 
 
-def test_with_threads_a_network_is_taken_whole_or_not_at_all(delegated: Any) -> None:
-    b = Builder("mixed", seed=0)
-    x = b.conv2d(b.input("image", (1, 28, 28, 128)), 128)
-    x = b.conv2d(b.op("HARD_SWISH", x), 128)
-    model = quantize(b.build({"y": x}), scheme="dynamic").model.to_bytes()
-    two = delegated(model, threads=2)
+def test_with_threads_the_turns_of_two_engines_must_pay(delegated: Any) -> None:
+    def alternating(size: int, count: int) -> bytes:
+        b = Builder("mixed", seed=0)
+        x = b.conv2d(b.input("image", (1, size, size, 128)), 128)
+        for _ in range(count - 1):
+            x = b.conv2d(b.op("HARD_SWISH", x), 128)
+        return quantize(b.build({"y": x}), scheme="dynamic").model.to_bytes()
+
+    small = alternating(14, 8)
+    two = delegated(small, threads=2)
     assert two.taken() == []
-    assert delegated(model, threads=2, hybrid="on").taken() == ["CONV_2D"] * 2
+    assert delegated(small, threads=2, hybrid="on").taken() == ["CONV_2D"] * 8
+    if runs_on_avx2(two):
+        assert any("turns of two engines" in d["note"] for d in two.decisions())
+        assert delegated(small).taken() == ["CONV_2D"] * 8
+        assert delegated(alternating(28, 2), threads=2).taken() == ["CONV_2D"] * 2
+
+
+def residual(relaxed_shortcut: bool = False) -> Model:
+    """Two blocks of a ResNet, the second with half the pixels: its shortcut leaves out pixels and adds channels."""
+    b = Builder("residual", seed=0)
+    x = b.conv2d(b.input("image", (1, 32, 32, 3)), 32, kernel=3, activation="RELU")
+    y = b.conv2d(b.conv2d(x, 32, kernel=3, activation="RELU"), 32, kernel=3)
+    x = b.op("ADD", x, y, fused_activation_function="RELU")
+    y = b.conv2d(b.conv2d(x, 64, kernel=3, stride=2, activation="RELU"), 64, kernel=3)
+    if relaxed_shortcut:
+        short = b.conv2d(x, 64, kernel=1, stride=2)
+    else:
+        bounds = [np.array(v, np.int32) for v in ([0, 0, 0, 0], [0, 0, 0, 0], [1, 2, 2, 1])]
+        short = b.op("STRIDED_SLICE", x, *bounds, begin_mask=15, end_mask=15)
+        short = b.op("PAD", short, np.array([[0, 0], [0, 0], [0, 0], [16, 16]], np.int32))
+    return b.build({"y": b.op("ADD", short, y, fused_activation_function="RELU")})
+
+
+@pytest.mark.parametrize("scheme", ["dynamic", "relaxed"])
+def test_what_lies_between_comes_along(scheme: str, stock: Any, delegated: Any) -> None:
+    model = quantize(residual(), scheme=scheme).model
+    two = delegated(model.to_bytes(), threads=2)
+    assert_close(two.outputs()[0], widened(model, stock), CLOSE[scheme])
+    if runs_on_avx2(two):
+        assert {"STRIDED_SLICE", "PAD", "ADD"} <= set(two.taken())
+    model = quantize(residual(relaxed_shortcut=True), scheme="relaxed").model
+    one = delegated(model.to_bytes())
+    assert_close(one.outputs()[0], widened(model, stock), CLOSE["relaxed"])
+    if runs_on_avx2(one):  # the shortcut alone would not pay
+        assert one.taken().count("CONV_2D") == 5
+        assert delegated(model.to_bytes(), only_node=6).taken() == []
+
+
+def test_a_padding_before_a_convolution_is_done_on_the_way(stock: Any, delegated: Any) -> None:
+    b = Builder("padded", seed=0)
+    x = b.op("PAD", b.input("image", (2, 9, 10, 5)), np.array([[0, 0], [2, 0], [1, 3], [0, 0]], np.int32))
+    model = quantize(b.build({"y": b.conv2d(x, 24, kernel=(4, 3), stride=2, padding="VALID")}), scheme="relaxed").model
+    got = delegated(model.to_bytes(), hybrid="on", threads=2)
+    assert got.taken() == ["PAD", "CONV_2D"]
+    assert_close(got.outputs()[0], widened(model, stock), CLOSE["relaxed"])
 
 
 def test_float16_is_taken_only_where_less_precision_is_allowed(delegated: Any) -> None:

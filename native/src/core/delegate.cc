@@ -16,7 +16,9 @@ namespace litesmith {
 namespace {
 
 constexpr char kNodeName[] = "LitesmithDelegate";
-constexpr double kMargin = 0.9;  // an operator taken for its speed alone must promise at least a tenth
+constexpr double kMargin = 0.9;    // an operator taken for its speed must promise at least a tenth
+constexpr double kPartitionUs = 5;  // to leave the stock engine's graph and to come back
+constexpr double kTurnUs = 20;      // and where each has several threads
 constexpr size_t kMostDecisions = 1 << 16;
 constexpr size_t kMostEvents = 1 << 20;  // 40 MB; a caller who never takes them must not fill the memory
 
@@ -53,17 +55,22 @@ const OpEntry* FindEntry(const std::vector<OpEntry>& entries, int code) {
 
 // Whether a node has the two inputs, the output and the parameters that every hybrid operator and companion has.
 bool IsComplete(const NodeView& node) {
-  if (!node.has_input(0) || !node.has_input(1) || node.num_outputs() != 1 || !node.has_params()) return false;
+  if (!node.has_input(0) || !node.has_input(1) || node.num_outputs() != 1) return false;
+  if (!node.has_params() && node.code() != kPad) return false;
   return node.input(0).dims != nullptr && node.input(1).dims != nullptr && node.output(0).dims != nullptr;
 }
 
-bool PromisesToWin(const Op& op, std::string* why) {
+// How an operator lies to those that are taken already: what the stock engine loses or saves by it.
+enum class Place { kAlone, kBeside, kBetween };
+
+bool PromisesToWin(const Op& op, Place place, std::string* why) {
   double here_us = 0, stock_us = 0;
   op.Estimate(&here_us, &stock_us);
+  if (place == Place::kAlone) here_us += kPartitionUs;
   char text[96];
   std::snprintf(text, sizeof(text), "estimated at %.1f us against %.1f us of the stock engine", here_us, stock_us);
   *why = text;
-  return here_us < kMargin * stock_us;
+  return here_us < (place == Place::kBetween ? stock_us + kPartitionUs : kMargin * stock_us);
 }
 
 }  // namespace
@@ -149,12 +156,12 @@ std::vector<int> Delegate::Decide(TfLiteContext* context) {
   }
   if (options_.hybrid != Options::Choice::kOff) TakeHybrid(context, nodes, &notes);
   if (options_.only_node < 0) {
-    TakeCompanions(nodes);
+    TakeCompanions(context, nodes, &notes);
     TakeUnread(nodes);
-    if (options_.hybrid != Options::Choice::kOn && MixesEngines(context, nodes)) {
+    if (options_.hybrid != Options::Choice::kOn && !TurnsPay(context, nodes)) {
       for (auto node = taken_.begin(); node != taken_.end();) {
         const bool stays = node->second == Family::kInt16 || node->second == Family::kSparse;
-        if (!stays) notes[node->first] = "with several threads two engines in turns are slower than one";
+        if (!stays) notes[node->first] = "with several threads the turns of two engines cost more than this wins";
         node = stays ? std::next(node) : taken_.erase(node);
       }
       unread_.clear();
@@ -168,7 +175,6 @@ std::vector<int> Delegate::Decide(TfLiteContext* context) {
     const bool is_taken = found != taken_.end();
     std::string note = notes[node.index()];
     if (is_taken && found->second == Family::kUnread) note = "done by its consumers";
-    if (is_taken && found->second == Family::kCompanion) note = Make(Family::kCompanion, node, &note)->kernel_name();
     decisions.push_back({0, node.index(), OperatorName(node.code()), is_taken, note});
     if (is_taken) taken.push_back(node.index());
   }
@@ -183,31 +189,43 @@ std::vector<int> Delegate::Decide(TfLiteContext* context) {
   return taken;
 }
 
-// Of the operators that are left, those whose floats are multiplied in integers.
-void Delegate::TakeHybrid(TfLiteContext* context, const std::vector<NodeView>& nodes, std::map<int, std::string>* notes) {
+// The hybrid operator of a node whose model allows its precision, or null.
+std::unique_ptr<Op> Delegate::MakeHybrid(const TfLiteContext* context, const NodeView& node, std::string* note) const {
+  if (!IsComplete(node)) return nullptr;
+  const TfLiteType weights = node.narrow(1).type;
   const bool relaxed = options_.relaxed == Options::Choice::kOn ||
                        (options_.relaxed == Options::Choice::kAuto && AllowsLessPrecision(context));
+  if (weights == kTfLiteFloat32 && !relaxed) return nullptr;
+  std::unique_ptr<Op> op = Make(Family::kHybrid, node, note);
+  if (op == nullptr || weights != kTfLiteFloat16 || relaxed) return op;
+  *note = "weights of 16-bit floats, and the model does not say that less precision will do";
+  return nullptr;
+}
+
+// Of the operators that are left, those whose floats are multiplied in integers.
+void Delegate::TakeHybrid(TfLiteContext* context, const std::vector<NodeView>& nodes, std::map<int, std::string>* notes) {
   for (const NodeView& node : nodes) {
     if (taken_.count(node.index()) || (options_.only_node >= 0 && options_.only_node != node.index())) continue;
-    if (!IsComplete(node) || (node.narrow(1).type == kTfLiteFloat32 && !relaxed)) continue;
     std::string& note = (*notes)[node.index()];
-    const std::unique_ptr<Op> op = Make(Family::kHybrid, node, &note);
-    if (op == nullptr) continue;
-    if (node.narrow(1).type == kTfLiteFloat16 && !relaxed) {
-      note = "weights of 16-bit floats, and the model does not say that less precision will do";
-    } else if (options_.hybrid == Options::Choice::kOn || PromisesToWin(*op, &note)) {
-      note = op->kernel_name();
-      taken_[node.index()] = Family::kHybrid;
-    }
+    const std::unique_ptr<Op> op = MakeHybrid(context, node, &note);
+    if (op == nullptr || (options_.hybrid != Options::Choice::kOn && !PromisesToWin(*op, Place::kAlone, &note))) continue;
+    note = op->kernel_name();
+    taken_[node.index()] = Family::kHybrid;
   }
 }
 
-// Operators between hybrid ones, so that the chain stays in one engine.
-void Delegate::TakeCompanions(const std::vector<NodeView>& nodes) {
+// Operators around hybrid ones, so that the chain stays in one engine: those that only come along, and hybrid ones that
+// would not be worth it alone.
+void Delegate::TakeCompanions(TfLiteContext* context, const std::vector<NodeView>& nodes,
+                              std::map<int, std::string>* notes) {
   std::set<int> touched;  // tensors that hybrid operators and their companions read or write
+  const auto sources = [](const NodeView& node) {
+    std::vector<int> tensors{node.pad() != nullptr ? node.pad()->source : node.input_id(0)};
+    if (node.code() == kAdd) tensors.push_back(node.input_id(1));
+    return tensors;
+  };
   const auto touch = [&](const NodeView& node) {
-    touched.insert(node.pad() != nullptr ? node.pad()->source : node.input_id(0));
-    if (node.code() == kAdd) touched.insert(node.input_id(1));
+    for (int tensor : sources(node)) touched.insert(tensor);
     touched.insert(node.output_id(0));
   };
   for (const NodeView& node : nodes) {
@@ -215,18 +233,27 @@ void Delegate::TakeCompanions(const std::vector<NodeView>& nodes) {
     if (found != taken_.end() && found->second == Family::kHybrid) touch(node);
   }
   if (touched.empty()) return;
+  const auto take = [&](const NodeView& node, Family family, const Op& op) {
+    (*notes)[node.index()] = op.kernel_name();
+    taken_[node.index()] = family;
+    touch(node);
+    return true;
+  };
   for (bool changed = true; changed;) {
     changed = false;
     for (const NodeView& node : nodes) {
       if (taken_.count(node.index()) || !IsComplete(node)) continue;
-      const int source = node.pad() != nullptr ? node.pad()->source : node.input_id(0);
-      const bool near = touched.count(source) || touched.count(node.output_id(0)) ||
-                        (node.code() == kAdd && touched.count(node.input_id(1)));
+      const std::vector<int> in = sources(node);
+      const bool fed = std::any_of(in.begin(), in.end(), [&](int tensor) { return touched.count(tensor) > 0; });
+      const bool used = touched.count(node.output_id(0)) > 0;
       std::string why;
-      if (!near || !Make(Family::kCompanion, node, &why)) continue;
-      taken_[node.index()] = Family::kCompanion;
-      touch(node);
-      changed = true;
+      if (!fed && !used) continue;
+      if (const auto op = Make(Family::kCompanion, node, &why)) {
+        changed = take(node, Family::kCompanion, *op);
+      } else if (const auto hybrid = MakeHybrid(context, node, &why)) {
+        const Place place = fed && used ? Place::kBetween : Place::kBeside;
+        if (PromisesToWin(*hybrid, place, &why)) changed = take(node, Family::kHybrid, *hybrid);
+      }
     }
   }
 }
@@ -259,21 +286,28 @@ void Delegate::TakeUnread(const std::vector<NodeView>& nodes) {
   for (int node : unread_) taken_[node] = Family::kUnread;
 }
 
-// Whether another engine works between two hybrid operators while both have several threads: two crews that take turns
-// on the same cores were measured to be slower than the stock engine alone (1.3 times on MobileNet V2 with two threads).
-bool Delegate::MixesEngines(const TfLiteContext* context, const std::vector<NodeView>& nodes) const {
-  if ((options_.num_threads > 0 ? options_.num_threads : context->recommended_num_threads) == 1) return false;
-  int hybrid_left = 0;
-  for (const auto& [node, family] : taken_) hybrid_left += family == Family::kHybrid;
-  const int hybrid_in_all = hybrid_left;
+// Whether hybrid operators win more than is lost when two crews of threads take turns on the same cores: MobileNet V2 on
+// two threads was measured to be 1.3 times slower where each depthwise convolution was left to the stock engine.
+bool Delegate::TurnsPay(const TfLiteContext* context, const std::vector<NodeView>& nodes) const {
+  const int threads = options_.num_threads > 0 ? options_.num_threads : context->recommended_num_threads;
+  if (threads == 1) return true;
+  double won_us = 0;
+  int turns = 0;
+  const NodeView* last = nullptr;
   for (const NodeView& node : nodes) {
+    if (node.num_outputs() == 1 && origins_.widened.count(node.output_id(0)) > 0) continue;  // done before the first run
     const auto found = taken_.find(node.index());
-    if (found != taken_.end() && found->second == Family::kHybrid) --hybrid_left;
-    const bool between = hybrid_left > 0 && hybrid_left < hybrid_in_all;
-    const bool widens = node.num_outputs() == 1 && origins_.widened.count(node.output_id(0)) > 0;
-    if (between && found == taken_.end() && !widens) return true;
+    const bool here = found != taken_.end();
+    if (here && found->second == Family::kUnread) continue;
+    if (last != nullptr && here != (taken_.count(last->index()) > 0)) ++turns;
+    last = &node;
+    if (!here || found->second != Family::kHybrid) continue;
+    double here_us = 0, stock_us = 0;
+    std::string why;
+    Make(Family::kHybrid, node, &why)->Estimate(&here_us, &stock_us);
+    won_us += stock_us - here_us;
   }
-  return false;
+  return won_us / threads > turns * kTurnUs;
 }
 
 void Delegate::Keep(std::vector<Decision> decisions) {

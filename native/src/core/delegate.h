@@ -70,9 +70,10 @@ class Delegate {
   std::unique_ptr<Op> Make(Family family, const NodeView& node, std::string* why) const;
   std::vector<NodeView> Nodes(TfLiteContext* context, const std::vector<int>& plan) const;
   void TakeHybrid(TfLiteContext* context, const std::vector<NodeView>& nodes, std::map<int, std::string>* notes);
-  void TakeCompanions(const std::vector<NodeView>& nodes);
+  void TakeCompanions(TfLiteContext* context, const std::vector<NodeView>& nodes, std::map<int, std::string>* notes);
+  std::unique_ptr<Op> MakeHybrid(const TfLiteContext* context, const NodeView& node, std::string* note) const;
   void TakeUnread(const std::vector<NodeView>& nodes);
-  bool MixesEngines(const TfLiteContext* context, const std::vector<NodeView>& nodes) const;
+  bool TurnsPay(const TfLiteContext* context, const std::vector<NodeView>& nodes) const;
   void Keep(std::vector<Decision> decisions);
 
   Options options_;

@@ -85,7 +85,6 @@ class NodeView {
     const auto found = origins_->padded.find(input_id(0));
     return found == origins_->padded.end() ? nullptr : &found->second;
   }
-  const ZeroPad& produced_pad() const { return origins_->padded.at(output_id(0)); }
   const TfLiteTensor& tensor(int id) const { return context_->tensors[id]; }
 
   template <class Params>

@@ -55,7 +55,7 @@ Partition::Partition(Delegate* delegate, TfLiteContext* context, const TfLiteDel
     if (densify && !Leaves(view.output_id(0))) continue;  // its consumers read the sparse constant themselves
     std::string why;
     std::unique_ptr<Op> op = densify ? MakeDensify(view, delegate->kernels(), &why)
-                             : pad   ? MakePadNhwc(view, delegate->kernels(), &why)
+                             : pad   ? MakePadFloat(view, delegate->kernels(), &why)
                                      : delegate->MakeTaken(view, &why);
     if (!op) {
       error_ = "node " + std::to_string(index) + " " + OperatorName(view.code()) + ": " + why;

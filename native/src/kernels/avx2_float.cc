@@ -397,29 +397,29 @@ __attribute__((noinline)) void Dw3x3Rows(const float* in, const Dw3x3Plan& plan,
       return (iy < 0 || iy >= in_height ? zeros : in + iy * in_width) - pad_x;
     };
     const float *r0 = under(0), *r1 = under(1), *r2 = under(2);
-#define LITESMITH_SUM(kLeft, kRight, x)                                                                                \
-  const __m256 a = AddRow(w0, w1, w2, LoadRow<kStride, kLeft, kRight>(r0 + (x) * kStride, left, right), start);        \
-  const __m256 b = AddRow(w3, w4, w5, LoadRow<kStride, kLeft, kRight>(r1 + (x) * kStride, left, right),                \
-                          _mm256_setzero_ps());                                                                        \
-  const __m256 c = AddRow(w6, w7, w8, LoadRow<kStride, kLeft, kRight>(r2 + (x) * kStride, left, right),                \
-                          _mm256_setzero_ps());                                                                        \
-  const __m256 sum =                                                                                                   \
+#define LITESMITH_POINT(kLeft, kRight, x)                                                                              \
+  const __m256 a = AddRow(w0, w1, w2, LoadRow<kStride, kLeft, kRight>(r0 + (x) * kStride, left, right), start);      \
+  const __m256 b = AddRow(w3, w4, w5, LoadRow<kStride, kLeft, kRight>(r1 + (x) * kStride, left, right),              \
+                          _mm256_setzero_ps());                                                                      \
+  const __m256 c = AddRow(w6, w7, w8, LoadRow<kStride, kLeft, kRight>(r2 + (x) * kStride, left, right),              \
+                          _mm256_setzero_ps());                                                                      \
+  const __m256 sum =                                                                                                 \
       _mm256_min_ps(_mm256_max_ps(InOrder<kStride>(_mm256_add_ps(_mm256_add_ps(a, b), c)), low), high);
     {
-      LITESMITH_SUM(true, false, 0)
+      LITESMITH_POINT(true, false, 0)
       _mm256_storeu_ps(out, sum);
     }
     for (int x = kLanes; x < last; x += kLanes) {
-      LITESMITH_SUM(false, false, x)
+      LITESMITH_POINT(false, false, x)
       _mm256_storeu_ps(out + x, sum);
     }
-    LITESMITH_SUM(false, true, last)
+    LITESMITH_POINT(false, true, last)
     if (__builtin_expect(y < whole, 1)) {
       _mm256_storeu_ps(out + last, sum);
     } else {
       StoreSome(sum, tail, out + last);
     }
-#undef LITESMITH_SUM
+#undef LITESMITH_POINT
   }
 }
 

@@ -62,16 +62,17 @@ inline __m256i LoadWidened(const int16_t* p) { return Load(p); }
 
 // The accumulators a0, b0 … a5, b5 of kRows rows and one panel. In macros because gcc 12 spills them inside the loop when
 // they are an array.
-#define LITESMITH_TILE_ROWS(rows)                                                                       \
-  const int16_t* const row0 = (rows)[0];                                                                \
-  const int16_t* const row1 = (rows)[kRows > 1 ? 1 : 0];                                                \
-  const int16_t* const row2 = (rows)[kRows > 2 ? 2 : 0];                                                \
-  const int16_t* const row3 = (rows)[kRows > 3 ? 3 : 0];                                                \
-  const int16_t* const row4 = (rows)[kRows > 4 ? 4 : 0];                                                \
-  const int16_t* const row5 = (rows)[kRows > 5 ? 5 : 0];
-#define LITESMITH_TILE_SUMS(panel, begin, end)                                                          \
-  __m256i a0 = _mm256_setzero_si256(), a1 = a0, a2 = a0, a3 = a0, a4 = a0, a5 = a0;                     \
-  __m256i b0 = a0, b1 = a0, b2 = a0, b3 = a0, b4 = a0, b5 = a0;                                         \
+#define LITESMITH_TILE_ROWS(rows, shift)                             \
+  const int16_t* const row0 = (rows)[0] + (shift);                   \
+  const int16_t* const row1 = (rows)[kRows > 1 ? 1 : 0] + (shift);   \
+  const int16_t* const row2 = (rows)[kRows > 2 ? 2 : 0] + (shift);   \
+  const int16_t* const row3 = (rows)[kRows > 3 ? 3 : 0] + (shift);   \
+  const int16_t* const row4 = (rows)[kRows > 4 ? 4 : 0] + (shift);   \
+  const int16_t* const row5 = (rows)[kRows > 5 ? 5 : 0] + (shift);
+#define LITESMITH_TILE_SUMS                                                         \
+  __m256i a0 = _mm256_setzero_si256(), a1 = a0, a2 = a0, a3 = a0, a4 = a0, a5 = a0; \
+  __m256i b0 = a0, b1 = a0, b2 = a0, b3 = a0, b4 = a0, b5 = a0;
+#define LITESMITH_TILE_ADD(panel, begin, end)                                                           \
   for (int j = (begin); j < (end); j += 2) {                                                            \
     const __m256i w0 = LoadWidened((panel) + j * kPanel), w1 = LoadWidened((panel) + (j + 1) * kPanel); \
     MultiplyAddPair<kHalf>(row0 + j, w0, w1, a0, b0);                                                   \
@@ -93,8 +94,9 @@ inline __m256i LoadWidened(const int16_t* p) { return Load(p); }
 template <int kRows, class Weight>
 __attribute__((noinline)) void GemmTile(const int16_t* const* rows, int k, const Weight* panel, int32_t* acc) {
   constexpr bool kHalf = false;
-  LITESMITH_TILE_ROWS(rows)
-  LITESMITH_TILE_SUMS(panel, 0, k)
+  LITESMITH_TILE_ROWS(rows, 0)
+  LITESMITH_TILE_SUMS
+  LITESMITH_TILE_ADD(panel, 0, k)
   const auto store = [acc](int i, __m256i a, __m256i b) {
     Store(acc + i * kPanel, a);
     Store(acc + i * kPanel + 8, b);
@@ -105,34 +107,38 @@ __attribute__((noinline)) void GemmTile(const int16_t* const* rows, int k, const
 // Whole panels to floats, straight from the accumulators: what short K is bound by is everything but the products. With
 // several chunks of K the sums of all but the last wait in memory, as floats.
 template <int kRows, bool kHalf, class Weight>
-__attribute__((noinline)) void GemmTileToFloat(const int16_t* const* rows, const int* ends, int chunks,
+__attribute__((noinline)) void GemmTileToFloat(const int16_t* const* rows, const KPiece* pieces, int num_pieces,
                                                const Weight* panel, size_t panel_stride, int panels, const float* steps,
                                                const FloatFinishView& q, float* out, size_t out_stride) {
-  LITESMITH_TILE_ROWS(rows)
   const float* scale = q.scale;
   const float* bias = q.bias;
   for (; panels > 0; --panels, panel += panel_stride, scale += kPanel, bias += kPanel, out += kPanel) {
     alignas(32) float waiting[kRows * kPanel];
+    bool waits = false;
+    LITESMITH_TILE_SUMS
     int begin = 0;
-    for (int chunk = 0; chunk + 1 < chunks; begin = ends[chunk++]) {
-      LITESMITH_TILE_SUMS(panel, begin, ends[chunk])
-      const auto wait = [&](int i, __m256i sum, int c) __attribute__((always_inline)) {
+    for (const KPiece* piece = pieces; piece < pieces + num_pieces; begin = piece++->end) {
+      LITESMITH_TILE_ROWS(rows, piece->shift)
+      LITESMITH_TILE_ADD(panel, begin, piece->end)
+      if (!piece->ends_chunk || piece + 1 == pieces + num_pieces) continue;
+      const auto wait = [&](int i, __m256i& sum, int c) __attribute__((always_inline)) {
         float* const to = waiting + i * kPanel + c;
         const __m256 value = _mm256_cvtepi32_ps(sum);
-        _mm256_store_ps(to, chunk == 0 ? value : _mm256_add_ps(value, _mm256_load_ps(to)));
+        _mm256_store_ps(to, waits ? _mm256_add_ps(value, _mm256_load_ps(to)) : value);
+        sum = _mm256_setzero_si256();
       };
-      const auto both = [&](int i, __m256i a, __m256i b) __attribute__((always_inline)) {
+      const auto both = [&](int i, __m256i& a, __m256i& b) __attribute__((always_inline)) {
         wait(i, a, 0);
         if constexpr (!kHalf) wait(i, b, 8);
       };
       LITESMITH_TILE_EACH(both)
+      waits = true;
     }
-    LITESMITH_TILE_SUMS(panel, begin, ends[chunks - 1])
     const __m256 lo = _mm256_set1_ps(q.lo), hi = _mm256_set1_ps(q.hi);
     const auto finish = [&](int i, __m256i sum, int c) __attribute__((always_inline)) {
       const __m256 factor = _mm256_mul_ps(_mm256_broadcast_ss(steps + i), _mm256_loadu_ps(scale + c));
       __m256 whole = _mm256_cvtepi32_ps(sum);
-      if (chunks > 1) whole = _mm256_add_ps(whole, _mm256_load_ps(waiting + i * kPanel + c));
+      if (waits) whole = _mm256_add_ps(whole, _mm256_load_ps(waiting + i * kPanel + c));
       const __m256 value = _mm256_fmadd_ps(whole, factor, _mm256_loadu_ps(bias + c));
       _mm256_storeu_ps(out + i * out_stride + c, _mm256_min_ps(hi, _mm256_max_ps(lo, value)));
     };
@@ -145,11 +151,11 @@ __attribute__((noinline)) void GemmTileToFloat(const int16_t* const* rows, const
 }
 
 template <bool kHalf, class Weight>
-void PanelsToFloat(const int16_t* const* rows, int m, const int* ends, int chunks, const Weight* panel,
+void PanelsToFloat(const int16_t* const* rows, int m, const KPiece* pieces, int num_pieces, const Weight* panel,
                    size_t panel_stride, int panels, const float* steps, const FloatFinishView& q, float* out,
                    size_t out_stride) {
   const auto tile = [&](auto rows_of_tile) {
-    GemmTileToFloat<rows_of_tile, kHalf>(rows, ends, chunks, panel, panel_stride, panels, steps, q, out, out_stride);
+    GemmTileToFloat<rows_of_tile, kHalf>(rows, pieces, num_pieces, panel, panel_stride, panels, steps, q, out, out_stride);
   };
   switch (m) {
     case 1: return tile(std::integral_constant<int, 1>());
@@ -162,15 +168,15 @@ void PanelsToFloat(const int16_t* const* rows, int m, const int* ends, int chunk
 }
 
 template <class Weight>
-void gemm_to_float_6x16__avx2(const int16_t* const* rows, int m, const int* ends, int chunks, const Weight* panel,
+void gemm_to_float_6x16__avx2(const int16_t* const* rows, int m, const KPiece* pieces, int num_pieces, const Weight* panel,
                               size_t panel_stride, const float* steps, const FloatFinishView& q, int n, float* out,
                               size_t out_stride) {
   const int panels = n / kPanel;
-  if (panels > 0) PanelsToFloat<false>(rows, m, ends, chunks, panel, panel_stride, panels, steps, q, out, out_stride);
+  if (panels > 0) PanelsToFloat<false>(rows, m, pieces, num_pieces, panel, panel_stride, panels, steps, q, out, out_stride);
   if (n % kPanel == 0) return;
   const int done = panels * kPanel;
   const FloatFinishView rest{q.scale + done, q.bias + done, q.lo, q.hi};
-  PanelsToFloat<true>(rows, m, ends, chunks, panel + panels * panel_stride, panel_stride, 1, steps, rest, out + done,
+  PanelsToFloat<true>(rows, m, pieces, num_pieces, panel + panels * panel_stride, panel_stride, 1, steps, rest, out + done,
                       out_stride);
 }
 

@@ -64,11 +64,17 @@ struct FloatFinishView {
   const float* bias;
   float lo, hi;
 };
-// The product and its finish in one, for a few rows (m <= the GEMM kernel's mr) and n channels, a multiple of 8.
-// K is cut at `ends`, the last of which is K, so that no partial sum of a chunk leaves int32. An optional kernel: null
-// where a tier has none.
+// A piece of K, from the end of the one before: value k of row i is rows[i][k + shift]. Behind the last piece of a chunk
+// sums become floats, before they could leave int32.
+struct KPiece {
+  int end;
+  bool ends_chunk;
+  ptrdiff_t shift;
+};
+// The product and its finish in one, for a few rows (m <= the GEMM kernel's mr) and n channels, a multiple of 8. An
+// optional kernel: null where a tier has none.
 template <class Weight>
-using GemmToFloatFn = void(const int16_t* const* rows, int m, const int* ends, int chunks, const Weight* panels,
+using GemmToFloatFn = void(const int16_t* const* rows, int m, const KPiece* pieces, int num_pieces, const Weight* panels,
                            size_t panel_stride, const float* steps, const FloatFinishView& q, int n, float* out,
                            size_t out_stride);
 template <class Weight>

@@ -138,8 +138,20 @@ class Verifier {
         for (auto& x : scale) x *= 1e-6f;
         const FloatFinishView q{scale.data(), bias.data(), -1.0f, 1.5f};
         std::vector<float> got = Floats(static_cast<size_t>(m) * (n + 3)), want = got;
-        const int ends[] = {k / 4 * 2, k}, first = Int(0, 1);  // in two chunks or in one
-        g.to_float(rows.data(), m, ends + first, 2 - first, packed.data(), stride, steps.data(), q, n, got.data(), n + 3);
+        // In one piece or in two, of one chunk or of two, together or with a gap between them.
+        const int gap = Int(0, 1) * 6, half = k / 4 * 2;
+        const KPiece pieces[] = {{half, Int(0, 1) == 1, 0}, {k, true, gap}};
+        const int first = gap > 0 ? 0 : Int(0, 1);
+        std::vector<int16_t> apart(static_cast<size_t>(m) * (k + gap), 77);
+        std::vector<const int16_t*> apart_rows;
+        for (int i = 0; i < m; ++i) {
+          int16_t* to = apart.data() + static_cast<size_t>(i) * (k + gap);
+          std::copy_n(rows[i], half, to);
+          std::copy(rows[i] + half, rows[i] + k, to + half + gap);
+          apart_rows.push_back(to);
+        }
+        g.to_float(apart_rows.data(), m, pieces + first, 2 - first, packed.data(), stride, steps.data(), q, n, got.data(),
+                   n + 3);
         for (int i = 0; i < m; ++i) {
           for (int c = 0; c < n; ++c) {
             int32_t sum = 0;

@@ -2,7 +2,9 @@
 // CONV_2D with float activations, multiplied by weights of any kind in integers.
 //
 // Under a 1x1 kernel a block of pixels is rounded by its own step. Other kernels mix pixels from afar, so that all of an
-// image are rounded by one step, before they are gathered. Samples of a batch never share a step.
+// image are rounded by one step, into a frame of zeros: there a row of the kernel finds its values side by side, and the
+// weights have zeros for what a kernel of the processor reads beyond. Where it does not (groups, dilation) they are
+// gathered. Samples of a batch never share a step.
 #include <algorithm>
 #include <cmath>
 #include <cstring>
@@ -48,17 +50,21 @@ class ConvHybrid : public Op {
 
   void Pack() override {
     const int per_group = out_channels_ / patches_.groups();
+    const int row = is_framed_ ? patches_.row_values() : patches_.values(), padded_row = is_framed_ ? FramedRow() : row;
     gemms_.resize(patches_.groups());
     for (int g = 0; g < patches_.groups(); ++g) {
-      weights_.Pack(kernels_, g * per_group, per_group, patches_.values(), &gemms_[g]);
+      weights_.Pack(kernels_, g * per_group, per_group, {patches_.values() / row, row, padded_row}, &gemms_[g]);
     }
   }
 
   bool InferShapes(const std::vector<Shape>& in, std::vector<Shape>* out) override {
     if (!patches_.Infer(in[0], out_channels_, &(*out)[0])) return false;
-    images_ = in[0][0];
-    image_values_ = in[0][1] * in[0][2] * in[0][3];
-    if (!gemms_.empty()) block_ = GatheredBlock(gemms_[0].k_padded(), gemms_[0].rows_per_tile());
+    in_ = in[0];
+    is_framed_ = !patches_.one_to_one() && patches_.has_rows_together() && weights_.TakesRows(kernels_, out_channels_);
+    frame_ = is_framed_ ? patches_.FrameOfZeros() : Patches::Frame{0, 0, in_[1], in_[2]};
+    if (gemms_.empty()) return true;
+    block_ = is_framed_ ? kPixelsPerBlock : GatheredBlock(gemms_[0].k_padded(), gemms_[0].rows_per_tile());
+    if (is_framed_) gemms_[0].SetRows(FramedRow(), patches_.RowStep(frame_) - FramedRow());
     return true;
   }
 
@@ -85,6 +91,10 @@ class ConvHybrid : public Op {
       const ConvTask task = tasks[index];
       auto* rows = reinterpret_cast<int16_t*>(args.scratch + worker * BlockBytes());
       float step;
+      if (is_framed_) {
+        MultiplyFramed(task, reinterpret_cast<const int16_t*>(shared), steps[task.image], out);
+        return;
+      }
       if (!patches_.one_to_one()) {
         step = steps[task.image];
         GatherBlock(reinterpret_cast<const int16_t*>(shared), task, rows);
@@ -100,28 +110,51 @@ class ConvHybrid : public Op {
 
   void Estimate(double* here_us, double* stock_us) const override {
     const double pixels = patches_.pixels(), outputs = pixels * out_channels_;
-    const double gathered = patches_.one_to_one() ? 0.0 : pixels * patches_.groups();
-    const HybridWork work{outputs * patches_.values(), static_cast<double>(images_) * image_values_, outputs,
-                          gathered * patches_.values(), gathered * patches_.pieces()};
+    HybridWork work;
+    work.macs = work.stock_macs = outputs * patches_.values();
+    work.values_in = static_cast<double>(NumElements(in_));
+    work.values_out = outputs;
+    if (is_framed_) {
+      work.macs *= static_cast<double>(FramedRow()) / patches_.row_values();
+      work.pieces_framed = pixels * patches_.pieces() * ((out_channels_ + kPanel - 1) / kPanel);
+    } else if (!patches_.one_to_one()) {
+      work.values_gathered = pixels * patches_.groups() * patches_.values();
+      work.pieces_gathered = pixels * patches_.groups() * patches_.pieces();
+    }
     weights_.Estimate(kernels_, work, here_us, stock_us);
   }
 
  private:
-  size_t BlockBytes() const { return (static_cast<size_t>(block_) * gemms_[0].k_padded() * 2 + 127) / 64 * 64; }
+  int FramedRow() const { return weights_.Padded(kernels_, patches_.row_values()); }
+  size_t BlockBytes() const {
+    return is_framed_ ? 0 : (static_cast<size_t>(block_) * gemms_[0].k_padded() * 2 + 127) / 64 * 64;
+  }
   // What all workers read: rounded images, or the rounded blocks that several slices of channels share.
   size_t SharedBytes(const ConvTasks& tasks) const {
-    if (!patches_.one_to_one()) return static_cast<size_t>(images_) * image_values_ * sizeof(int16_t);
+    if (!patches_.one_to_one()) {
+      return sizeof(int16_t) * (static_cast<size_t>(in_[0]) * frame_.height * frame_.width * in_[3] + FramedRow());
+    }
     return tasks.slices() > 1 ? tasks.blocks() * BlockBytes() : 0;
   }
 
   ConvTasks Tasks(int threads) const {
-    return ConvTasks(patches_, images_, block_, gemms_[0].num_panels(), gemms_[0].n(), threads);
+    return ConvTasks(patches_, in_[0], block_, gemms_[0].num_panels(), gemms_[0].n(), threads);
   }
 
   void Multiply(const ConvTask& task, const int16_t* first, float step, float* out) const {
     const int16_t* rows[kPixelsPerBlock];
-    float steps[kPixelsPerBlock];
     for (int i = 0; i < task.pixels; ++i) rows[i] = first + static_cast<size_t>(i) * gemms_[0].k_padded();
+    MultiplyRows(task, rows, step, out);
+  }
+
+  void MultiplyFramed(const ConvTask& task, const int16_t* framed, float step, float* out) const {
+    const int16_t* rows[kPixelsPerBlock];
+    patches_.FindUnder(frame_, framed, task.first, task.pixels, rows);
+    MultiplyRows(task, rows, step, out);
+  }
+
+  void MultiplyRows(const ConvTask& task, const int16_t* const* rows, float step, float* out) const {
+    float steps[kPixelsPerBlock];
     std::fill_n(steps, task.pixels, step);
     gemms_[task.group].Run(rows, steps, task.pixels, task.panel_begin, task.panel_end,
                            out + static_cast<size_t>(task.first) * out_channels_ + task.group * gemms_[0].n(),
@@ -150,31 +183,44 @@ class ConvHybrid : public Op {
     return step;
   }
 
-  // Rounds all images, each by its own step, and returns the steps.
+  // Rounds all images into their frames, each by its own step, and returns the steps.
   std::vector<float> RoundImages(const float* in, int16_t* rounded, ThreadPool* pool) const {
-    const int parts = (image_values_ + kValuesPerTask - 1) / kValuesPerTask;
+    const int height = in_[1], row = in_[2] * in_[3], framed_row = frame_.width * in_[3], left = frame_.left * in_[3];
+    const int rows = std::clamp(kValuesPerTask / std::max(row, 1), 1, std::max(height, 1)), parts = (height + rows - 1) / rows;
     const auto each_part = [&](auto&& work) {
-      pool->Run(images_ * parts, [&](int index, int) {
-        const int begin = index % parts * kValuesPerTask;
-        const size_t at = static_cast<size_t>(index / parts) * image_values_ + begin;
-        work(index, in + at, std::min(kValuesPerTask, image_values_ - begin), rounded + at);
+      pool->Run(in_[0] * parts, [&](int index, int) {
+        const int first = index % parts * rows;
+        work(index, first, std::min(rows, height - first));
       });
     };
-    std::vector<float> most(static_cast<size_t>(images_) * parts), steps(images_);
-    each_part([&](int index, const float* from, int count, int16_t*) { most[index] = kernels_.f32_max_abs.run(from, count); });
-    for (int b = 0; b < images_; ++b) {
+    const auto image = [&](int index) { return in + static_cast<size_t>(index / parts) * height * row; };
+    std::vector<float> most(static_cast<size_t>(in_[0]) * parts), steps(in_[0]);
+    each_part([&](int index, int first, int count) {
+      most[index] = kernels_.f32_max_abs.run(image(index) + static_cast<size_t>(first) * row, count * row);
+    });
+    for (int b = 0; b < in_[0]; ++b) {
       Largest of_image;
       for (int p = 0; p < parts; ++p) of_image.Add(most[static_cast<size_t>(b) * parts + p]);
       steps[b] = gemms_[0].StepOf(of_image.value());
     }
-    each_part([&](int index, const float* from, int count, int16_t* to) {
-      gemms_[0].RoundBy(steps[index / parts], from, count, count, to);
+    each_part([&](int index, int first, int count) {
+      const size_t above = static_cast<size_t>(index / parts) * frame_.height;
+      int16_t* to = rounded + (above + (first == 0 ? 0 : frame_.top + first)) * framed_row;
+      if (first == 0) to = std::fill_n(to, frame_.top * framed_row, int16_t{0});
+      for (int y = first; y < first + count; ++y, to += framed_row) {
+        std::fill_n(to, left, int16_t{0});
+        gemms_[0].RoundBy(steps[index / parts], image(index) + static_cast<size_t>(y) * row, row, framed_row - left, to + left);
+      }
+      if (first + count == height) std::fill_n(to, (frame_.height - frame_.top - height) * framed_row, int16_t{0});
     });
     return steps;
   }
 
   const KernelTable& kernels_;
-  int out_channels_, images_ = 0, image_values_ = 0, block_ = kPixelsPerBlock;
+  int out_channels_, block_ = kPixelsPerBlock;
+  Shape in_;
+  bool is_framed_ = false;
+  Patches::Frame frame_{};
   Patches patches_;
   HybridWeights weights_;
   std::vector<HybridGemm> gemms_;

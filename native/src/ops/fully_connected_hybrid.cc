@@ -21,7 +21,7 @@ class FullyConnectedHybrid : public Op {
 
   const char* kernel_name() const override { return weights_.kernel_name(kernels_); }
 
-  void Pack() override { weights_.Pack(kernels_, 0, rows_.outputs(), rows_.depth(), &gemm_); }
+  void Pack() override { weights_.Pack(kernels_, 0, rows_.outputs(), {1, rows_.depth(), rows_.depth()}, &gemm_); }
 
   bool InferShapes(const std::vector<Shape>& in, std::vector<Shape>* out) override {
     return rows_.Infer(in[0], &(*out)[0]);
@@ -52,7 +52,11 @@ class FullyConnectedHybrid : public Op {
 
   void Estimate(double* here_us, double* stock_us) const override {
     const double count = rows_.count(), inputs = count * rows_.depth(), outputs = count * rows_.outputs();
-    weights_.Estimate(kernels_, {outputs * rows_.depth(), inputs, outputs}, here_us, stock_us);
+    HybridWork work;
+    work.macs = work.stock_macs = outputs * rows_.depth();
+    work.values_in = inputs;
+    work.values_out = outputs;
+    weights_.Estimate(kernels_, work, here_us, stock_us);
   }
 
  private:

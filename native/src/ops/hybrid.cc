@@ -2,6 +2,7 @@
 // See hybrid.h.
 #include "ops/hybrid.h"
 
+#include <algorithm>
 #include <cstring>
 
 #include "kernels/cpu.h"
@@ -18,11 +19,20 @@ struct Speeds {
 };
 constexpr double kValueIn = 0.09, kValueOut = 0.08, kValueGathered = 0.05, kStockValueOut = 0.10;
 constexpr double kPieceGathered = 15;  // a few pixels of a row: what a first layer with three channels is made of
-constexpr double kPartition = 5000;    // to leave the stock engine's graph and to come back
+constexpr double kPieceFramed = 2;     // to begin the sums of a piece anew
 
 Speeds SpeedsOf(const KernelTable& kernels) {
   if (std::strcmp(kernels.tier, "avx2") != 0) return {1, 1, 0.01, 0.01};
   return {0.0140, 0.0158, CpuHasAvxVnni() ? 0.008 : 0.026, 0.024};
+}
+
+template <class T>
+std::vector<T> Spread(const T* weights, int rows, const Segments& segments) {
+  std::vector<T> spread(static_cast<size_t>(rows) * segments.count * segments.padded, T{0});
+  for (int64_t i = 0; i < static_cast<int64_t>(rows) * segments.count; ++i) {
+    std::copy_n(weights + i * segments.length, segments.length, spread.data() + i * segments.padded);
+  }
+  return spread;
 }
 
 }  // namespace
@@ -76,21 +86,22 @@ void HybridWeights::Estimate(const KernelTable& kernels, const HybridWork& work,
   const bool is_int8 = int8_ != nullptr;
   const double here = work.macs * (is_int8 ? speeds.mac_int8 : speeds.mac_float) + work.values_in * kValueIn +
                       work.values_out * kValueOut + work.values_gathered * kValueGathered +
-                      work.pieces_gathered * kPieceGathered + kPartition;
-  const double stock = work.macs * (is_int8 ? speeds.stock_mac_int8 : speeds.stock_mac_float) + work.values_out * kStockValueOut;
+                      work.pieces_gathered * kPieceGathered + work.pieces_framed * kPieceFramed;
+  const double stock = work.stock_macs * (is_int8 ? speeds.stock_mac_int8 : speeds.stock_mac_float) + work.values_out * kStockValueOut;
   *here_us = here * 1e-3;
   *stock_us = stock * 1e-3;
 }
 
-void HybridWeights::Pack(const KernelTable& kernels, int first, int n, int k, HybridGemm* gemm) const {
-  const size_t offset = static_cast<size_t>(first) * k;
+void HybridWeights::Pack(const KernelTable& kernels, int first, int n, const Segments& segments, HybridGemm* gemm) const {
+  const int k = segments.count * segments.padded;
+  const size_t offset = static_cast<size_t>(first) * segments.count * segments.length;
   if (int8_ != nullptr) {
-    gemm->Pack(kernels, int8_ + offset, scales_.data() + first, n, k);
+    gemm->Pack(kernels, Spread(int8_ + offset, n, segments).data(), scales_.data() + first, n, k);
   } else {
     std::vector<float> values;
     std::string why;  // Find has read their type; a plain constant always has its values
     ReadFloatConstant(*floats_, &values, &why);
-    gemm->PackRounded(kernels, values.data() + offset, n, k);
+    gemm->PackRounded(kernels, Spread(values.data() + offset, n, segments).data(), n, k);
   }
   gemm->SetFinish(bias_.data() + first, lo_, hi_);
 }

@@ -25,6 +25,11 @@ class HybridGemm {
   void PackRounded(const KernelTable& kernels, const float* weights, int n, int k);
   void SetFinish(const float* bias, float lo, float hi);  // a bias of n values
 
+  // Rows that come in segments, see PackedWeights.
+  void SetRows(int segment, ptrdiff_t gap) {
+    std::visit([=](auto& w) { w.SetRows(segment, gap); }, weights_);
+  }
+
   int n() const { return n_; }
   int k_padded() const { return std::visit([](const auto& w) { return w.k_padded(); }, weights_); }
   int num_panels() const { return (n_ + kPanel - 1) / kPanel; }

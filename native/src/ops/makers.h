@@ -19,7 +19,8 @@ OpMaker MakeResizeBilinear16, MakeResizeNearest16;
 OpMaker MakeSparseConv, MakeSparseFullyConnected, MakePlanarDepthwise;
 OpMaker MakePlanarAdd, MakePlanarMul, MakePlanarMean, MakePlanarPad, MakePlanarAveragePool, MakePlanarMaxPool;
 OpMaker MakePlanarResizeBilinear, MakePlanarResizeNearest, MakeDensify;
-OpMaker MakeConvHybrid, MakeFullyConnectedHybrid, MakeDepthwiseNhwc, MakeAddNhwc, MakeMeanNhwc, MakePadNhwc;
+OpMaker MakeConvHybrid, MakeFullyConnectedHybrid, MakeDepthwiseNhwc, MakeAddNhwc, MakeMeanNhwc, MakePadFloat,
+    MakeStridedSliceFloat;
 OpMaker MakePlanarRelu, MakePlanarRelu6, MakePlanarHardSwish, MakePlanarLogistic, MakePlanarReshape;
 
 }  // namespace litesmith

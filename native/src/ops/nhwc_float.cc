@@ -75,36 +75,6 @@ class MeanNhwc : public Op {
   Shape in_;
 };
 
-// Only for a padded image that is an output of the graph besides: convolutions do their padding themselves.
-class PadNhwc : public Op {
- public:
-  explicit PadNhwc(const ZeroPad& pad) : pad_(pad) {}
-  const char* kernel_name() const override { return "pad"; }
-
-  bool InferShapes(const std::vector<Shape>& in, std::vector<Shape>* out) override {
-    if (in[0].size() != 4) return false;
-    in_ = in[0];
-    (*out)[0] = {in_[0], pad_.top + in_[1] + pad_.bottom, pad_.left + in_[2] + pad_.right, in_[3]};
-    return true;
-  }
-
-  void Run(const RunArgs& args) override {
-    const auto* from = static_cast<const float*>(args.inputs[0]);
-    auto* out = static_cast<float*>(args.outputs[0]);
-    const size_t channels = in_[3], row = in_[2] * channels, out_row = (pad_.left + in_[2] + pad_.right) * channels;
-    const int height = pad_.top + in_[1] + pad_.bottom;
-    std::fill_n(out, in_[0] * height * out_row, 0.0f);
-    for (int r = 0; r < in_[0] * in_[1]; ++r, from += row) {
-      const int to = r / in_[1] * height + pad_.top + r % in_[1];
-      std::memcpy(out + to * out_row + pad_.left * channels, from, row * sizeof(float));
-    }
-  }
-
- private:
-  const ZeroPad pad_;
-  Shape in_;
-};
-
 }  // namespace
 
 std::unique_ptr<Op> MakeAddNhwc(const NodeView& node, const KernelTable& kernels, std::string* why) {
@@ -122,10 +92,6 @@ std::unique_ptr<Op> MakeAddNhwc(const NodeView& node, const KernelTable& kernels
 std::unique_ptr<Op> MakeMeanNhwc(const NodeView& node, const KernelTable& kernels, std::string* why) {
   if (!IsMeanOfImages(node, why)) return nullptr;
   return std::make_unique<MeanNhwc>(kernels, node.params<ReducerParams>().keep_dims);
-}
-
-std::unique_ptr<Op> MakePadNhwc(const NodeView& node, const KernelTable&, std::string*) {
-  return std::make_unique<PadNhwc>(node.produced_pad());
 }
 
 }  // namespace litesmith

@@ -79,6 +79,8 @@ const std::vector<OpEntry>& CompanionOps() {
       {kAdd, "ADD", MakeAddNhwc},
       {kDepthwiseConv2d, "DEPTHWISE_CONV_2D", MakeDepthwiseNhwc},
       {kMean, "MEAN", MakeMeanNhwc},
+      {kPad, "PAD", MakePadFloat},
+      {kStridedSlice, "STRIDED_SLICE", MakeStridedSliceFloat},
   };
   return *ops;
 }

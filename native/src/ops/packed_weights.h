@@ -18,6 +18,12 @@ namespace litesmith {
 constexpr int kMostRows = 60;   // rows multiplied together; a multiple of every tier's tile height
 constexpr int kMostPanels = 2;  // of any tier
 
+// Whether a kernel makes floats of n channels itself, and then, too, of rows that come in segments.
+template <class Weight>
+bool MakesFloats(const GemmKernel<Weight>& kernel, int n) {
+  return kernel.to_float != nullptr && n % 8 == 0;
+}
+
 template <class Weight>
 class PackedWeights {
  public:
@@ -28,18 +34,31 @@ class PackedWeights {
     k_ = k;
     Cut(weights, row_stride, most_sum);
     panel_stride_ = 0;
-    ends_.clear();
     for (Chunk& chunk : chunks_) {
       chunk.k_padded = Padded(chunk.k);
       chunk.offset = panel_stride_;
       panel_stride_ += static_cast<size_t>(chunk.k_padded) * kPanel + kernel.panel_header;
-      ends_.push_back(chunk.begin + chunk.k_padded);
     }
+    SetRows(k_padded(), 0);
     packed_.assign(panel_stride_ * num_panels(), 0);
     for (int p = 0; p < num_panels(); ++p) {
       for (const Chunk& chunk : chunks_) {
         kernel.pack(weights + p * kPanel * row_stride + chunk.begin, row_stride, std::min(kPanel, n - p * kPanel),
                     chunk.k, packed_.data() + p * panel_stride_ + chunk.offset);
+      }
+    }
+  }
+
+  // Says that rows come in segments of so many values, a multiple of the kernel's, with gaps between them; for kernels
+  // that make floats.
+  void SetRows(int segment, ptrdiff_t gap) {
+    pieces_.clear();
+    int at = 0;
+    for (const Chunk& chunk : chunks_) {
+      for (const int end = chunk.begin + chunk.k_padded; at < end;) {
+        const int segments_before = at / segment;
+        at = std::min(end, (segments_before + 1) * segment);
+        pieces_.push_back({at, at == end, segments_before * gap});
       }
     }
   }
@@ -67,11 +86,11 @@ class PackedWeights {
   }
 
   // All chunks and their finish, for `channels` from the first of a panel on.
-  bool has_to_float() const { return kernel_->to_float != nullptr && n_ % 8 == 0; }
+  bool has_to_float() const { return MakesFloats(*kernel_, n_); }
   void MultiplyToFloat(const int16_t* const* rows, int m, int panel, int channels, const float* steps,
                        const FloatFinishView& q, float* out, size_t out_stride) const {
     for (int i = 0; i < m; i += kernel_->mr) {
-      kernel_->to_float(rows + i, std::min(kernel_->mr, m - i), ends_.data(), num_chunks(),
+      kernel_->to_float(rows + i, std::min(kernel_->mr, m - i), pieces_.data(), static_cast<int>(pieces_.size()),
                         packed_.data() + panel * panel_stride_, panel_stride_, steps + i, q, channels,
                         out + i * out_stride, out_stride);
     }
@@ -109,7 +128,7 @@ class PackedWeights {
   const GemmKernel<Weight>* kernel_ = nullptr;
   int n_ = 0, k_ = 0;
   std::vector<Chunk> chunks_;
-  std::vector<int> ends_;    // of the chunks
+  std::vector<KPiece> pieces_;
   size_t panel_stride_ = 0;  // in weights
   std::vector<Weight> packed_;
 };

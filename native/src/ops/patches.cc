@@ -26,6 +26,28 @@ bool Patches::Infer(const Shape& in, int out_channels, Shape* out) {
   return true;
 }
 
+Patches::Frame Patches::FrameOfZeros() const {
+  const auto extent = [](const Window& window, int in, int kernel, int stride, int dilation) {
+    return std::max(window.pad + in, (window.out - 1) * stride + (kernel - 1) * dilation + 1);
+  };
+  return {y_.pad, x_.pad, extent(y_, in_[1], kernel_h_, params_.stride_height, params_.dilation_height),
+          extent(x_, in_[2], kernel_w_, params_.stride_width, params_.dilation_width)};
+}
+
+void Patches::FindUnder(const Frame& frame, const int16_t* framed, int first, int count, const int16_t** rows) const {
+  int x = first % x_.out, y = first / x_.out % y_.out, b = first / x_.out / y_.out;
+  const int64_t step = static_cast<int64_t>(params_.stride_width) * in_[3];
+  while (count > 0) {
+    const int64_t line = static_cast<int64_t>(b) * frame.height + y * params_.stride_height;
+    const int16_t* at = framed + line * frame.width * in_[3] + x * step;
+    const int here = std::min(count, x_.out - x);
+    for (int i = 0; i < here; ++i, at += step) *rows++ = at;
+    count -= here;
+    x = 0;
+    if (++y == y_.out) y = 0, ++b;
+  }
+}
+
 void Patches::Gather(const int16_t* in, int pixel, int group, int16_t* to) const {
   const int x = pixel % x_.out, y = pixel / x_.out % y_.out, b = pixel / x_.out / y_.out;
   const int x0 = x * params_.stride_width - x_.pad, y0 = y * params_.stride_height - y_.pad;
@@ -38,7 +60,7 @@ void Patches::Gather(const int16_t* in, int pixel, int group, int16_t* to) const
       continue;
     }
     const int16_t* line = in + (static_cast<int64_t>(b) * in_[1] + iy) * in_[2] * channels + group * group_in_;
-    if (row_at_once()) {
+    if (has_rows_together()) {
       const int before = std::clamp(-x0, 0, kernel_w_);
       const int after = std::clamp(x0 + kernel_w_ - in_[2], 0, kernel_w_ - before);
       const int inside = kernel_w_ - before - after;

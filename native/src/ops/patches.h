@@ -17,7 +17,7 @@ class Patches {
   int group_in() const { return group_in_; }
   int values() const { return kernel_h_ * kernel_w_ * group_in_; }  // under one pixel, of one group
   int pixels() const { return in_[0] * y_.out * x_.out; }
-  int pieces() const { return row_at_once() ? kernel_h_ : kernel_h_ * kernel_w_; }  // that lie together under a pixel
+  int pieces() const { return has_rows_together() ? kernel_h_ : kernel_h_ * kernel_w_; }  // that lie together under a pixel
   // One input pixel under each output pixel, and no padding.
   bool one_to_one() const { return kernel_h_ == 1 && kernel_w_ == 1 && !is_padded() && y_.pad == 0 && x_.pad == 0; }
 
@@ -39,12 +39,24 @@ class Patches {
     return in + (row * in_[2] + x * params_.stride_width) * in_[3];
   }
 
+  // With zeros around it, an image has every row of a kernel together, and needs no gathering.
+  bool has_rows_together() const { return groups_ == 1 && params_.dilation_width == 1; }
+  int row_values() const { return kernel_w_ * group_in_; }
+  struct Frame {
+    int top, left, height, width;  // zeros before, and all rows and columns of the framed image
+  };
+  Frame FrameOfZeros() const;
+  // Of the values from one row of the kernel to the next.
+  int64_t RowStep(const Frame& frame) const {
+    return static_cast<int64_t>(params_.dilation_height) * frame.width * in_[3];
+  }
+  // Where the values under output pixels [first, first + count) begin in framed images that follow each other.
+  void FindUnder(const Frame& frame, const int16_t* framed, int first, int count, const int16_t** rows) const;
+
   // The values under output pixel `pixel`, zeros outside the image.
   void Gather(const int16_t* in, int pixel, int group, int16_t* to) const;
 
  private:
-  bool row_at_once() const { return groups_ == 1 && params_.dilation_width == 1; }
-
   ConvParams params_;
   ZeroPad pad_;
   int kernel_h_, kernel_w_, group_in_, groups_;

@@ -1,7 +1,9 @@
 // SPDX-License-Identifier: Apache-2.0
-// Operators that only move int16 values: RESHAPE family, PAD, CONCATENATION, TRANSPOSE, slices and SPLIT.
+// Operators that only move values: RESHAPE family, PAD, CONCATENATION, TRANSPOSE, slices and SPLIT of int16 ones, and as
+// companions of hybrid operators PAD and STRIDED_SLICE of floats.
 #include <algorithm>
 #include <cstring>
+#include <type_traits>
 
 #include "ops/makers.h"
 #include "ops/quant.h"
@@ -12,6 +14,11 @@ namespace {
 // Moves are exact only where input and output mean the same: the stock kernels copy raw values too.
 bool IsInt16Move(const NodeView& node, std::string* why) {
   return IsInt16Activation(node.input(0), why) && IsInt16Activation(node.output(0), why);
+}
+
+bool IsFloatMove(const NodeView& node, std::string* why) {
+  *why = "not a move of floats";
+  return node.input(0).type == kTfLiteFloat32 && node.output(0).type == kTfLiteFloat32 && !IsConstant(node.input(0));
 }
 
 bool ReadInts(const TfLiteTensor& tensor, std::vector<int>* out) {
@@ -79,8 +86,9 @@ class Reshape16 : public Op {
 };
 
 // Copies a box of the input, element steps given per dimension, to a box of the output. All moves reduce to this.
-void CopyStrided(const int16_t* in, const std::vector<int64_t>& in_step, int16_t* out,
-                 const std::vector<int64_t>& out_step, const Shape& size, size_t dim = 0) {
+template <class T>
+void CopyStrided(const T* in, const std::vector<int64_t>& in_step, T* out, const std::vector<int64_t>& out_step,
+                 const Shape& size, size_t dim = 0) {
   if (dim == size.size()) {
     *out = *in;
     return;
@@ -88,7 +96,7 @@ void CopyStrided(const int16_t* in, const std::vector<int64_t>& in_step, int16_t
   if (dim + 1 == size.size()) {
     const int64_t n = size[dim], si = in_step[dim], so = out_step[dim];
     if (si == 1 && so == 1) {
-      std::memcpy(out, in, n * sizeof(int16_t));
+      std::memcpy(out, in, n * sizeof(T));
       return;
     }
     for (int64_t i = 0; i < n; ++i) out[i * so] = in[i * si];
@@ -99,10 +107,11 @@ void CopyStrided(const int16_t* in, const std::vector<int64_t>& in_step, int16_t
   }
 }
 
-class Pad16 : public Op {
+template <class T>
+class Pad : public Op {
  public:
-  Pad16(std::vector<int> pads, int16_t value) : pads_(std::move(pads)), value_(value) {}
-  const char* kernel_name() const override { return "s16_pad"; }
+  Pad(std::vector<int> pads, T value) : pads_(std::move(pads)), value_(value) {}
+  const char* kernel_name() const override { return std::is_same_v<T, float> ? "f32_pad" : "s16_pad"; }
 
   bool InferShapes(const std::vector<Shape>& in, std::vector<Shape>* out) override {
     if (pads_.size() != 2 * in[0].size()) return false;
@@ -112,13 +121,13 @@ class Pad16 : public Op {
   }
 
   void Run(const RunArgs& args) override {
-    Copy(static_cast<const int16_t*>(args.inputs[0]), Strides(*args.input_shapes[0]),
-         static_cast<int16_t*>(args.outputs[0]), Strides(*args.output_shapes[0]), *args.input_shapes[0], 0);
+    Copy(static_cast<const T*>(args.inputs[0]), Strides(*args.input_shapes[0]),
+         static_cast<T*>(args.outputs[0]), Strides(*args.output_shapes[0]), *args.input_shapes[0], 0);
   }
 
  private:
   // Writes each output value once: the border before, the inside, the border after, dimension by dimension.
-  void Copy(const int16_t* in, const std::vector<int64_t>& in_step, int16_t* out, const std::vector<int64_t>& out_step,
+  void Copy(const T* in, const std::vector<int64_t>& in_step, T* out, const std::vector<int64_t>& out_step,
             const Shape& size, size_t dim) const {
     // Inner dimensions without padding are one run.
     bool plain = true;
@@ -126,7 +135,7 @@ class Pad16 : public Op {
     std::fill_n(out, pads_[2 * dim] * out_step[dim], value_);
     out += pads_[2 * dim] * out_step[dim];
     if (plain) {
-      std::memcpy(out, in, size[dim] * in_step[dim] * sizeof(int16_t));
+      std::memcpy(out, in, size[dim] * in_step[dim] * sizeof(T));
     } else {
       for (int i = 0; i < size[dim]; ++i) {
         Copy(in + i * in_step[dim], in_step, out + i * out_step[dim], out_step, size, dim + 1);
@@ -136,7 +145,7 @@ class Pad16 : public Op {
   }
 
   const std::vector<int> pads_;
-  const int16_t value_;
+  const T value_;
 };
 
 class Concatenation16 : public Op {
@@ -215,15 +224,17 @@ class Transpose16 : public Op {
 };
 
 // STRIDED_SLICE without ellipsis and new axes, and SLICE.
-class Slice16 : public Op {
+struct SliceSpec {
+  std::vector<int> begin, end, stride;
+  int begin_mask = 0, end_mask = 0, shrink_mask = 0;
+  bool end_is_size = false;  // SLICE
+};
+
+template <class T>
+class Slice : public Op {
  public:
-  struct Spec {
-    std::vector<int> begin, end, stride;
-    int begin_mask = 0, end_mask = 0, shrink_mask = 0;
-    bool end_is_size = false;  // SLICE
-  };
-  explicit Slice16(Spec spec) : spec_(std::move(spec)) {}
-  const char* kernel_name() const override { return "s16_slice"; }
+  explicit Slice(SliceSpec spec) : spec_(std::move(spec)) {}
+  const char* kernel_name() const override { return std::is_same_v<T, float> ? "f32_slice" : "s16_slice"; }
 
   bool InferShapes(const std::vector<Shape>& in, std::vector<Shape>* out) override {
     const int rank = static_cast<int>(in[0].size());
@@ -243,13 +254,13 @@ class Slice16 : public Op {
 
   void Run(const RunArgs& args) override {
     const std::vector<int64_t> strides = Strides(*args.input_shapes[0]);
-    const auto* in = static_cast<const int16_t*>(args.inputs[0]);
+    const auto* in = static_cast<const T*>(args.inputs[0]);
     std::vector<int64_t> steps(strides.size());
     for (size_t d = 0; d < strides.size(); ++d) {
       in += start_[d] * strides[d];
       steps[d] = step_[d] * strides[d];
     }
-    CopyStrided(in, steps, static_cast<int16_t*>(args.outputs[0]), Strides(size_), size_);
+    CopyStrided(in, steps, static_cast<T*>(args.outputs[0]), Strides(size_), size_);
   }
 
  private:
@@ -279,7 +290,7 @@ class Slice16 : public Op {
     return true;
   }
 
-  const Spec spec_;
+  const SliceSpec spec_;
   std::vector<int64_t> start_, step_;
   Shape size_;
 };
@@ -344,22 +355,32 @@ std::unique_ptr<Op> MakeReshape16(const NodeView& node, const KernelTable&, std:
   return std::make_unique<Reshape16>(node.code(), wanted);
 }
 
+// Of the dimensions of input 0.
+bool ReadPads(const NodeView& node, std::vector<int>* pads, std::string* why) {
+  const int rank = node.input(0).dims->size;
+  bool ok = ReadInts(node.input(1), pads) && rank > 0 && rank <= 4;  // the stock kernel for higher ranks is another one
+  for (int p : *pads) ok = ok && p >= 0;
+  if (!ok) *why = "paddings that are not constant and non-negative, or a rank above 4";
+  return ok;
+}
+
 std::unique_ptr<Op> MakePad16(const NodeView& node, const KernelTable&, std::string* why) {
-  if (!IsInt16Move(node, why)) return nullptr;
   std::vector<int> pads;
+  if (!IsInt16Move(node, why) || !ReadPads(node, &pads, why)) return nullptr;
   int16_t value = 0;
-  bool ok = ReadInts(node.input(1), &pads);
-  for (int p : pads) ok = ok && p >= 0;
-  if (ok && node.has_input(2)) {
+  if (node.has_input(2)) {
     const TfLiteTensor& fill = node.input(2);
-    ok = fill.type == kTfLiteInt16 && IsConstant(fill) && NumElements(ShapeOf(fill)) == 1;
-    if (ok) value = *static_cast<const int16_t*>(fill.data);
+    *why = "a filling that is not one constant";
+    if (fill.type != kTfLiteInt16 || !IsConstant(fill) || NumElements(ShapeOf(fill)) != 1) return nullptr;
+    value = *static_cast<const int16_t*>(fill.data);
   }
-  if (!ok || node.input(0).dims->size > 4 || node.input(0).dims->size == 0) {  // the stock kernel for higher ranks is another one
-    *why = "paddings that are not constant and non-negative, or a rank above 4";
-    return nullptr;
-  }
-  return std::make_unique<Pad16>(pads, value);
+  return std::make_unique<Pad<int16_t>>(pads, value);
+}
+
+std::unique_ptr<Op> MakePadFloat(const NodeView& node, const KernelTable&, std::string* why) {
+  std::vector<int> pads;
+  if (!IsFloatMove(node, why) || !ReadPads(node, &pads, why)) return nullptr;
+  return std::make_unique<Pad<float>>(pads, 0.0f);
 }
 
 std::unique_ptr<Op> MakeConcatenation16(const NodeView& node, const KernelTable&, std::string* why) {
@@ -387,32 +408,46 @@ std::unique_ptr<Op> MakeTranspose16(const NodeView& node, const KernelTable&, st
   return std::make_unique<Transpose16>(perm);
 }
 
-std::unique_ptr<Op> MakeStridedSlice16(const NodeView& node, const KernelTable&, std::string* why) {
-  if (!IsInt16Move(node, why)) return nullptr;
+bool ReadStridedSlice(const NodeView& node, SliceSpec* spec, std::string* why) {
   const StridedSliceParams& params = node.params<StridedSliceParams>();
-  Slice16::Spec spec;
-  if (!ReadInts(node.input(1), &spec.begin) || !ReadInts(node.input(2), &spec.end) ||
-      !ReadInts(node.input(3), &spec.stride) || params.ellipsis_mask != 0 || params.new_axis_mask != 0 ||
-      params.offset || std::count(spec.stride.begin(), spec.stride.end(), 0) != 0) {
-    *why = "bounds that are not constant, or an ellipsis, new axis or offset";
-    return nullptr;
+  *why = "bounds that are not constant, or an ellipsis, new axis or offset";
+  for (int i : {1, 2, 3}) {
+    if (!node.has_input(i)) return false;
   }
-  spec.begin_mask = params.begin_mask;
-  spec.end_mask = params.end_mask;
-  spec.shrink_mask = params.shrink_axis_mask;
-  return std::make_unique<Slice16>(spec);
+  if (!ReadInts(node.input(1), &spec->begin) || !ReadInts(node.input(2), &spec->end) ||
+      !ReadInts(node.input(3), &spec->stride) || spec->begin.size() != spec->end.size() ||
+      spec->begin.size() != spec->stride.size() || params.ellipsis_mask != 0 || params.new_axis_mask != 0 ||
+      params.offset || std::count(spec->stride.begin(), spec->stride.end(), 0) != 0) {
+    return false;
+  }
+  spec->begin_mask = params.begin_mask;
+  spec->end_mask = params.end_mask;
+  spec->shrink_mask = params.shrink_axis_mask;
+  return true;
+}
+
+std::unique_ptr<Op> MakeStridedSlice16(const NodeView& node, const KernelTable&, std::string* why) {
+  SliceSpec spec;
+  if (!IsInt16Move(node, why) || !ReadStridedSlice(node, &spec, why)) return nullptr;
+  return std::make_unique<Slice<int16_t>>(spec);
+}
+
+std::unique_ptr<Op> MakeStridedSliceFloat(const NodeView& node, const KernelTable&, std::string* why) {
+  SliceSpec spec;
+  if (!IsFloatMove(node, why) || !ReadStridedSlice(node, &spec, why)) return nullptr;
+  return std::make_unique<Slice<float>>(spec);
 }
 
 std::unique_ptr<Op> MakeSlice16(const NodeView& node, const KernelTable&, std::string* why) {
   if (!IsInt16Move(node, why)) return nullptr;
-  Slice16::Spec spec;
+  SliceSpec spec;
   spec.end_is_size = true;
   if (!ReadInts(node.input(1), &spec.begin) || !ReadInts(node.input(2), &spec.end) ||
       spec.begin.size() != spec.end.size()) {
     *why = "bounds that are not constant";
     return nullptr;
   }
-  return std::make_unique<Slice16>(spec);
+  return std::make_unique<Slice<int16_t>>(spec);
 }
 
 std::unique_ptr<Op> MakeSplit16(const NodeView& node, const KernelTable&, std::string* why) {
