@@ -89,6 +89,7 @@ def run(case: Case, limit: int, folder: Path) -> dict[str, Any]:
             "score": scores[name].value,
             "drop": 0.0 if (drop := scores[name].drop) is None else drop.drop,
             "latency_ms": latency.summary.median,
+            "interval_ms": (latency.summary.low, latency.summary.high),
             "threads": latency.configuration.threads,
             "size_bytes": latency.size_bytes,
         }
@@ -177,6 +178,7 @@ def markdown(document: dict[str, Any]) -> str:
         "",
         "`python -m benchmarks.tune`: the search minimizes latency and may lose 0.5 points. Score and drop are of the",
         "held-out split, in points; agreement counts every choice that differs from the float model's, right or wrong.",
+        "Latencies are medians with their 95 % intervals.",
         "",
         "| model | file | score | drop | ms | threads | size | against tuned |",
         "| --- | --- | --- | --- | --- | --- | --- | --- |",
@@ -199,9 +201,10 @@ def _lines(row: dict[str, Any]) -> list[str]:
     lines = []
     for name, f in row["files"].items():
         label = f"tuned: {row['recipe']}" if name == "tuned" else name
+        low, high = f["interval_ms"]
         lines.append(
-            f"| {row['model']} | {label} | {100 * f['score']:.2f} | {100 * f['drop']:+.2f} | {f['latency_ms']:.3f} | "
-            f"{f['threads']} | {f['size_bytes'] / 1000:.0f} kB | {f['latency_ms'] / base:.2f} × |"
+            f"| {row['model']} | {label} | {100 * f['score']:.2f} | {100 * f['drop']:+.2f} | {f['latency_ms']:.3f} "
+            f"({low:.3f}–{high:.3f}) | {f['threads']} | {f['size_bytes'] / 1000:.0f} kB | {f['latency_ms'] / base:.2f} × |"
         )
     return [
         *lines,

@@ -20,7 +20,7 @@ from litesmith.tune._candidates import RECOVERY, SCHEMES, first_counts, known, o
 from litesmith.tune._decide import decide, excesses, ranking
 from litesmith.tune._jobs import Weight
 from litesmith.tune._sequential import ALPHA, refuted_after
-from litesmith.tune._trial import Score
+from litesmith.tune._trial import Score, Timing
 from litesmith.tune._tune import _measure_and_verify
 
 # ---------------------------------------------------------------- budget
@@ -93,8 +93,6 @@ def test_the_test_needs_only_what_was_seen_before() -> None:
 
 
 def _verified(number: int, recipe: str, score: float, ms: float, size: int, held: float | None = None) -> Trial:
-    from dataclasses import replace
-
     made = trial(number, recipe, score, ms, size)
     if held is None:
         return made
@@ -128,11 +126,23 @@ def test_the_front_is_what_no_other_beats() -> None:
         assert any(beats(t, outside) or costs(t) == costs(outside) for t in front)
 
 
-def test_of_alike_latencies_the_smaller_file_is_first() -> None:
-    trials = [_verified(1, "a", 0.92, 1.00, 300), _verified(2, "b", 0.92, 1.02, 100), _verified(3, "c", 0.92, 1.2, 10)]
+def _timed(made: Trial, ms: float, spread: float) -> Trial:
+    timing = Timing(1, ms, ms * (1 - spread), ms * (1 + spread), 1.0)
+    return replace(made, timing=timing, threads=())
 
+
+def test_of_latencies_that_are_alike_for_sure_the_smaller_file_is_first() -> None:
+    fast, small, slow = (
+        _verified(n, r, 0.92, 1.0, size) for n, r, size in ((1, "a", 300), (2, "b", 100), (3, "c", 10))
+    )
+    trials = [_timed(fast, 1.0, 0.001), _timed(small, 1.015, 0.001), _timed(slow, 1.2, 0.001)]
     assert [t.recipe for t in ranking(trials, Budget())] == ["b", "a", "c"]
     assert [t.recipe for t in ranking(trials, Budget(minimize="size"))] == ["c", "b", "a"]
+    # Where the machine was busy nobody knows, and the one that seems fastest is taken.
+    unsure = [trials[0], _timed(small, 1.015, 0.02), trials[2]]
+    assert [t.recipe for t in ranking(unsure, Budget())] == ["a", "b", "c"]
+    untimed = [trials[0], replace(small, timing=None, threads=())]
+    assert [t.recipe for t in ranking(untimed, Budget())] == ["a", "b"]
 
 
 def test_the_held_out_split_has_the_last_word() -> None:

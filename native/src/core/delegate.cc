@@ -18,7 +18,7 @@ namespace {
 constexpr char kNodeName[] = "LitesmithDelegate";
 constexpr double kMargin = 0.9;    // an operator taken for its speed must promise at least a tenth
 constexpr double kPartitionUs = 5;  // to leave the stock engine's graph and to come back
-constexpr double kTurnUs = 20;      // and where each has several threads
+constexpr double kTurnsUs = 40;     // and where each has several threads
 constexpr size_t kMostDecisions = 1 << 16;
 constexpr size_t kMostEvents = 1 << 20;  // 40 MB; a caller who never takes them must not fill the memory
 
@@ -53,24 +53,53 @@ const OpEntry* FindEntry(const std::vector<OpEntry>& entries, int code) {
   return nullptr;
 }
 
-// Whether a node has the two inputs, the output and the parameters that every hybrid operator and companion has.
-bool IsComplete(const NodeView& node) {
-  if (!node.has_input(0) || !node.has_input(1) || node.num_outputs() != 1) return false;
-  if (!node.has_params() && node.code() != kPad) return false;
-  return node.input(0).dims != nullptr && node.input(1).dims != nullptr && node.output(0).dims != nullptr;
+// Whether a node has what the maker of its operator looks at: a file may say anything.
+bool IsComplete(const NodeView& node, const OpEntry& entry) {
+  for (int i = 0; i < entry.inputs; ++i) {
+    if (!node.has_input(i) || node.input(i).dims == nullptr) return false;
+  }
+  if (node.num_outputs() < 1 || (entry.needs_params && !node.has_params())) return false;
+  for (int i = 0; i < node.num_outputs(); ++i) {
+    if (node.output_id(i) == kTfLiteOptionalTensor || node.output(i).dims == nullptr) return false;
+  }
+  return true;
 }
 
-// How an operator lies to those that are taken already: what the stock engine loses or saves by it.
-enum class Place { kAlone, kBeside, kBetween };
+template <class Params>
+bool HasSteps(const Params& p) {
+  return p.stride_width > 0 && p.stride_height > 0;
+}
+template <class Params>
+bool HasStepsAndDilations(const Params& p) {
+  return HasSteps(p) && p.dilation_width > 0 && p.dilation_height > 0;
+}
 
-bool PromisesToWin(const Op& op, Place place, std::string* why) {
+// Whether windows move forward; of a node that is complete.
+bool MovesForward(const NodeView& node) {
+  const auto is_window = [](const TfLiteTensor& weights) {
+    return weights.dims->size == 4 && weights.dims->data[1] > 0 && weights.dims->data[2] > 0;
+  };
+  switch (node.code()) {
+    case kConv2d: return HasStepsAndDilations(node.params<ConvParams>()) && is_window(node.input(1));
+    case kDepthwiseConv2d: return HasStepsAndDilations(node.params<DepthwiseConvParams>()) && is_window(node.input(1));
+    case kTransposeConv: return HasSteps(node.params<TransposeConvParams>()) && is_window(node.input(1));
+    case kAveragePool2d:
+    case kMaxPool2d: {
+      const auto& pool = node.params<PoolParams>();
+      return HasSteps(pool) && pool.filter_width > 0 && pool.filter_height > 0;
+    }
+    default: return true;
+  }
+}
+
+// Whether an operator is faster here. Between others that are taken it may be slower, by what it costs to leave and return.
+bool PromisesToWin(const Op& op, bool between, std::string* why) {
   double here_us = 0, stock_us = 0;
   op.Estimate(&here_us, &stock_us);
-  if (place == Place::kAlone) here_us += kPartitionUs;
   char text[96];
   std::snprintf(text, sizeof(text), "estimated at %.1f us against %.1f us of the stock engine", here_us, stock_us);
   *why = text;
-  return here_us < (place == Place::kBetween ? stock_us + kPartitionUs : kMargin * stock_us);
+  return here_us < (between ? stock_us + kPartitionUs : kMargin * stock_us);
 }
 
 }  // namespace
@@ -107,11 +136,14 @@ std::unique_ptr<Op> Delegate::Make(Family family, const NodeView& node, std::str
   const OpEntry* entry = FindEntry(entries, node.code());
   const bool is_float = node.num_outputs() > 0 && node.output(0).type == kTfLiteFloat32;
   if (entry == nullptr || (family != Family::kInt16 && !is_float)) return nullptr;
-  if ((family == Family::kHybrid || family == Family::kCompanion) && !IsComplete(node)) return nullptr;
+  *why = "inputs, parameters or a window that do not make sense";
+  if (!IsComplete(node, *entry) || !MovesForward(node)) return nullptr;
   return entry->make(node, *kernels_, why);
 }
 
 std::unique_ptr<Op> Delegate::MakeTaken(const NodeView& node, std::string* why) const {
+  std::string unsaid;
+  if (why == nullptr) why = &unsaid;
   const auto found = taken_.find(node.index());
   *why = "it was not taken";
   return found == taken_.end() ? nullptr : Make(found->second, node, why);
@@ -135,6 +167,7 @@ std::vector<int> Delegate::Decide(TfLiteContext* context) {
   const std::vector<NodeView> nodes = Nodes(context, plan);
   taken_.clear();
   unread_.clear();
+  if (options_.only_node >= 0) origins_.padded.clear();  // the PAD before it is left to the stock engine
   for (const NodeView& node : nodes) {
     std::string& note = notes[node.index()];
     note = "the operator is not implemented";
@@ -157,16 +190,8 @@ std::vector<int> Delegate::Decide(TfLiteContext* context) {
   if (options_.hybrid != Options::Choice::kOff) TakeHybrid(context, nodes, &notes);
   if (options_.only_node < 0) {
     TakeCompanions(context, nodes, &notes);
+    if (options_.hybrid != Options::Choice::kOn) DropWhatDoesNotPay(context, nodes, &notes);
     TakeUnread(nodes);
-    if (options_.hybrid != Options::Choice::kOn && !TurnsPay(context, nodes)) {
-      for (auto node = taken_.begin(); node != taken_.end();) {
-        const bool stays = node->second == Family::kInt16 || node->second == Family::kSparse;
-        if (!stays) notes[node->first] = "with several threads the turns of two engines cost more than this wins";
-        node = stays ? std::next(node) : taken_.erase(node);
-      }
-      unread_.clear();
-      TakeUnread(nodes);
-    }
   }
   std::vector<Decision> decisions;
   std::vector<int> taken;
@@ -191,7 +216,7 @@ std::vector<int> Delegate::Decide(TfLiteContext* context) {
 
 // The hybrid operator of a node whose model allows its precision, or null.
 std::unique_ptr<Op> Delegate::MakeHybrid(const TfLiteContext* context, const NodeView& node, std::string* note) const {
-  if (!IsComplete(node)) return nullptr;
+  if (!node.has_input(1)) return nullptr;
   const TfLiteType weights = node.narrow(1).type;
   const bool relaxed = options_.relaxed == Options::Choice::kOn ||
                        (options_.relaxed == Options::Choice::kAuto && AllowsLessPrecision(context));
@@ -208,14 +233,14 @@ void Delegate::TakeHybrid(TfLiteContext* context, const std::vector<NodeView>& n
     if (taken_.count(node.index()) || (options_.only_node >= 0 && options_.only_node != node.index())) continue;
     std::string& note = (*notes)[node.index()];
     const std::unique_ptr<Op> op = MakeHybrid(context, node, &note);
-    if (op == nullptr || (options_.hybrid != Options::Choice::kOn && !PromisesToWin(*op, Place::kAlone, &note))) continue;
+    if (op == nullptr || (options_.hybrid != Options::Choice::kOn && !PromisesToWin(*op, false, &note))) continue;
     note = op->kernel_name();
     taken_[node.index()] = Family::kHybrid;
   }
 }
 
 // Operators around hybrid ones, so that the chain stays in one engine: those that only come along, and hybrid ones that
-// would not be worth it alone.
+// are a little slower here.
 void Delegate::TakeCompanions(TfLiteContext* context, const std::vector<NodeView>& nodes,
                               std::map<int, std::string>* notes) {
   std::set<int> touched;  // tensors that hybrid operators and their companions read or write
@@ -242,7 +267,8 @@ void Delegate::TakeCompanions(TfLiteContext* context, const std::vector<NodeView
   for (bool changed = true; changed;) {
     changed = false;
     for (const NodeView& node : nodes) {
-      if (taken_.count(node.index()) || !IsComplete(node)) continue;
+      if (taken_.count(node.index()) || !node.has_input(0) || !node.has_input(1) || node.num_outputs() != 1) continue;
+      if (IsConstant(node.input(0))) continue;
       const std::vector<int> in = sources(node);
       const bool fed = std::any_of(in.begin(), in.end(), [&](int tensor) { return touched.count(tensor) > 0; });
       const bool used = touched.count(node.output_id(0)) > 0;
@@ -251,8 +277,7 @@ void Delegate::TakeCompanions(TfLiteContext* context, const std::vector<NodeView
       if (const auto op = Make(Family::kCompanion, node, &why)) {
         changed = take(node, Family::kCompanion, *op);
       } else if (const auto hybrid = MakeHybrid(context, node, &why)) {
-        const Place place = fed && used ? Place::kBetween : Place::kBeside;
-        if (PromisesToWin(*hybrid, place, &why)) changed = take(node, Family::kHybrid, *hybrid);
+        if (PromisesToWin(*hybrid, fed && used, &why)) changed = take(node, Family::kHybrid, *hybrid);
       }
     }
   }
@@ -260,18 +285,13 @@ void Delegate::TakeCompanions(TfLiteContext* context, const std::vector<NodeView
 
 // Nodes whose work their consumers do.
 void Delegate::TakeUnread(const std::vector<NodeView>& nodes) {
-  std::vector<int> all, hybrid, padding;
-  std::set<int> needed;  // tensors that hybrid operators and companions read when they run
+  std::vector<int> all;
+  std::vector<NodeView> hybrid;
   for (const NodeView& node : nodes) {
     const auto found = taken_.find(node.index());
     if (found == taken_.end()) continue;
     all.push_back(node.index());
-    if (found->second != Family::kHybrid && found->second != Family::kCompanion) continue;
-    hybrid.push_back(node.index());
-    std::string why;
-    const std::unique_ptr<Op> op = Make(found->second, node, &why);
-    if (op->PadsItsInput()) padding.push_back(node.index());
-    for (int i : op->RuntimeInputs()) needed.insert(node.input_id(i));
+    if (found->second == Family::kHybrid || found->second == Family::kCompanion) hybrid.push_back(node);
   }
   const auto keys = [](const auto& map) {
     std::set<int> tensors;
@@ -279,35 +299,79 @@ void Delegate::TakeUnread(const std::vector<NodeView>& nodes) {
     return tensors;
   };
   for (int node : UnreadNodes(nodes, keys(origins_.densified), all)) taken_[node] = Family::kUnread;
+
   std::set<int> widened = keys(origins_.widened);
-  for (int tensor : needed) widened.erase(tensor);
-  for (int node : UnreadNodes(nodes, widened, hybrid)) unread_.insert(node);
-  for (int node : UnreadNodes(nodes, keys(origins_.padded), padding)) unread_.insert(node);
-  for (int node : unread_) taken_[node] = Family::kUnread;
+  std::vector<int> readers;
+  for (const NodeView& node : hybrid) {
+    readers.push_back(node.index());
+    for (int i : MakeTaken(node)->RuntimeInputs()) widened.erase(node.input_id(i));
+  }
+  std::set<int> gone;  // tensors that nobody writes any more
+  for (int index : UnreadNodes(nodes, widened, readers)) unread_.insert(index);
+  for (const NodeView& node : nodes) {
+    if (unread_.count(node.index())) gone.insert(node.output_id(0));
+  }
+
+  // What waits for a node of the stock engine may run apart from the PAD before it, and must leave that alone.
+  std::vector<int> padding;
+  for (const NodeView& node : hybrid) {
+    bool waits = false;
+    for (int i = 1; i < node.num_inputs(); ++i) {
+      waits = waits || (node.has_input(i) && !IsConstant(node.input(i)) && !gone.count(node.input_id(i)));
+    }
+    if (waits) origins_.padded.erase(node.input_id(0));
+    if (MakeTaken(node)->PadsItsInput()) padding.push_back(node.index());
+  }
+  for (int index : UnreadNodes(nodes, keys(origins_.padded), padding)) unread_.insert(index);
+  for (int index : unread_) taken_[index] = Family::kUnread;
 }
 
-// Whether hybrid operators win more than is lost when two crews of threads take turns on the same cores: MobileNet V2 on
-// two threads was measured to be 1.3 times slower where each depthwise convolution was left to the stock engine.
-bool Delegate::TurnsPay(const TfLiteContext* context, const std::vector<NodeView>& nodes) const {
-  const int threads = options_.num_threads > 0 ? options_.num_threads : context->recommended_num_threads;
-  if (threads == 1) return true;
-  double won_us = 0;
-  int turns = 0;
-  const NodeView* last = nullptr;
+// What hybrid operators win in each run of nodes that are taken one after the other.
+std::vector<Delegate::HybridRun> Delegate::HybridRuns(const std::vector<NodeView>& nodes) const {
+  std::vector<HybridRun> runs;
+  bool inside = false;
   for (const NodeView& node : nodes) {
-    if (node.num_outputs() == 1 && origins_.widened.count(node.output_id(0)) > 0) continue;  // done before the first run
     const auto found = taken_.find(node.index());
-    const bool here = found != taken_.end();
-    if (here && found->second == Family::kUnread) continue;
-    if (last != nullptr && here != (taken_.count(last->index()) > 0)) ++turns;
-    last = &node;
-    if (!here || found->second != Family::kHybrid) continue;
+    const bool widens = node.num_outputs() == 1 && origins_.widened.count(node.output_id(0)) > 0;
+    if (widens || (found != taken_.end() && found->second == Family::kUnread)) continue;  // nothing to do at run time
+    if (found == taken_.end()) {
+      inside = false;
+      continue;
+    }
+    if (!inside) runs.emplace_back();
+    inside = true;
+    if (found->second != Family::kHybrid && found->second != Family::kCompanion) continue;
+    runs.back().nodes.push_back(node.index());
     double here_us = 0, stock_us = 0;
-    std::string why;
-    Make(Family::kHybrid, node, &why)->Estimate(&here_us, &stock_us);
-    won_us += stock_us - here_us;
+    MakeTaken(node)->Estimate(&here_us, &stock_us);
+    runs.back().won_us += stock_us - here_us;
   }
-  return won_us / threads > turns * kTurnUs;
+  return runs;
+}
+
+// Leaves hybrid operators to the stock engine where they win less than the change of engines costs. Two crews of threads
+// that take turns on the same cores cost more: MobileNet V2 on two threads was measured to be 1.3 times slower where each
+// depthwise convolution was left to the stock engine.
+void Delegate::DropWhatDoesNotPay(const TfLiteContext* context, const std::vector<NodeView>& nodes,
+                                  std::map<int, std::string>* notes) {
+  const auto drop = [&](const HybridRun& run, const char* why) {
+    for (int node : run.nodes) {
+      (*notes)[node] = why;
+      taken_.erase(node);
+    }
+  };
+  for (const HybridRun& run : HybridRuns(nodes)) {
+    if (run.won_us < kPartitionUs) drop(run, "the change of engines costs more than this wins");
+  }
+  const int threads = options_.num_threads > 0 ? options_.num_threads : context->recommended_num_threads;
+  if (threads <= 1) return;  // -1 where nobody said anything, and then there is one
+  const std::vector<HybridRun> runs = HybridRuns(nodes);
+  double won_us = 0;
+  for (const HybridRun& run : runs) won_us += run.won_us;
+  const auto has_nodes = [](const HybridRun& run) { return !run.nodes.empty(); };
+  const auto chains = std::count_if(runs.begin(), runs.end(), has_nodes);
+  if (won_us / threads > static_cast<double>(chains) * kTurnsUs) return;
+  for (const HybridRun& run : runs) drop(run, "with several threads the turns of two engines cost more than this wins");
 }
 
 void Delegate::Keep(std::vector<Decision> decisions) {

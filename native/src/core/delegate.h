@@ -51,7 +51,7 @@ class Delegate {
 
   // Of the graph being claimed; valid while partitions are built. The operator of a node that was taken, or null with the
   // reason; whether a taken node need not run; and what tensors come from.
-  std::unique_ptr<Op> MakeTaken(const NodeView& node, std::string* why) const;
+  std::unique_ptr<Op> MakeTaken(const NodeView& node, std::string* why = nullptr) const;
   bool is_unread(int node) const { return unread_.count(node) > 0; }
   const Origins& origins() const { return origins_; }
 
@@ -73,7 +73,13 @@ class Delegate {
   void TakeCompanions(TfLiteContext* context, const std::vector<NodeView>& nodes, std::map<int, std::string>* notes);
   std::unique_ptr<Op> MakeHybrid(const TfLiteContext* context, const NodeView& node, std::string* note) const;
   void TakeUnread(const std::vector<NodeView>& nodes);
-  bool TurnsPay(const TfLiteContext* context, const std::vector<NodeView>& nodes) const;
+  struct HybridRun {
+    std::vector<int> nodes;
+    double won_us = 0;
+  };
+  std::vector<HybridRun> HybridRuns(const std::vector<NodeView>& nodes) const;
+  void DropWhatDoesNotPay(const TfLiteContext* context, const std::vector<NodeView>& nodes,
+                          std::map<int, std::string>* notes);
   void Keep(std::vector<Decision> decisions);
 
   Options options_;

@@ -127,7 +127,8 @@ Origins FindOrigins(TfLiteContext* context) {
     if (is_half && found.densified.count(input)) {
       found.densified[output] = found.densified[input];  // the plan is in order: the DENSIFY came first
     } else if (IsConstant(source) && !is_sparse && (is_half || source.type == kTfLiteInt8) &&
-               context->tensors[output].type == kTfLiteFloat32) {
+               context->tensors[output].type == kTfLiteFloat32 &&
+               ShapeOf(context->tensors[output]) == ShapeOf(source)) {
       found.widened[output] = input;
     }
   }

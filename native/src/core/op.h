@@ -66,6 +66,8 @@ struct OpEntry {
   int code;
   const char* name;
   OpMaker* make;
+  int inputs;                 // that must be there for `make` to look at
+  bool needs_params = false;  // and whether the builtin parameters must
 };
 
 // Int16 operators, by builtin code.

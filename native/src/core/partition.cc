@@ -19,6 +19,7 @@ namespace {
 // Smaller ones stay in the second-level cache between two operators, and products of few rows are slower.
 constexpr size_t kLargeImage = 512 * 1024;
 constexpr int kNoNode = -2;
+constexpr double kMostValues = 1e12;  // of one tensor: far beyond any memory, far below where counting would wrap
 constexpr size_t kGuardBytes = 64;  // vector loads may begin before a tensor and end behind it
 
 int64_t Now() {
@@ -49,14 +50,14 @@ Partition::Partition(Delegate* delegate, TfLiteContext* context, const TfLiteDel
       return;
     }
     const NodeView view(context, index, node, registration, &delegate->origins());
-    const bool densify = delegate->origins().densified.count(view.output_id(0)) > 0;
-    const bool pad = delegate->is_unread(index) && view.code() == kPad;
-    if (delegate->is_unread(index) && !(pad && Leaves(view.output_id(0)))) continue;
-    if (densify && !Leaves(view.output_id(0))) continue;  // its consumers read the sparse constant themselves
+    const bool densify = delegate->origins().densified.count(view.output_id(0)) > 0, unread = delegate->is_unread(index);
+    if ((densify || unread) && !Leaves(view.output_id(0))) continue;  // its consumers do its work
     std::string why;
-    std::unique_ptr<Op> op = densify ? MakeDensify(view, delegate->kernels(), &why)
-                             : pad   ? MakePadFloat(view, delegate->kernels(), &why)
-                                     : delegate->MakeTaken(view, &why);
+    OpMaker* const own = densify                  ? MakeDensify
+                         : !unread                ? nullptr
+                         : view.code() == kPad    ? MakePadFloat
+                                                  : MakeWidened;
+    std::unique_ptr<Op> op = own ? own(view, delegate->kernels(), &why) : delegate->MakeTaken(view, &why);
     if (!op) {
       error_ = "node " + std::to_string(index) + " " + OperatorName(view.code()) + ": " + why;
       return;
@@ -225,11 +226,19 @@ bool Partition::InferShapes(TfLiteContext* context) {
     out.resize(step.outputs.size());
     if (!step.op->InferShapes(in, &out)) {
       const Part& part = step.parts.size() == 1 ? step.parts[0] : step.parts[1];
-      error_ = "litesmith delegate: node " + std::to_string(part.node) + " " + part.name +
-               " cannot take the shapes it is given";
+      problem_ = "litesmith delegate: node " + std::to_string(part.node) + " " + part.name +
+                 " cannot take the shapes it is given";
       return false;
     }
-    for (size_t i = 0; i < out.size(); ++i) slots_[step.outputs[i]].shape = out[i];
+    for (size_t i = 0; i < out.size(); ++i) {
+      double values = 1;
+      for (int size : out[i]) values *= size;
+      if (values > kMostValues) {
+        problem_ = "litesmith delegate: node " + std::to_string(step.parts[0].node) + " would write more values than fit";
+        return false;
+      }
+      slots_[step.outputs[i]].shape = out[i];
+    }
   }
   return true;
 }
@@ -257,7 +266,7 @@ bool Partition::PlanMemory() {
   const size_t bytes = plan.total_bytes + 2 * kGuardBytes;
   arena_.reset(static_cast<uint8_t*>(std::aligned_alloc(64, bytes)));
   if (!arena_) {
-    error_ = "litesmith delegate: no memory for " + std::to_string(plan.total_bytes) + " bytes of intermediates";
+    problem_ = "litesmith delegate: no memory for " + std::to_string(plan.total_bytes) + " bytes of intermediates";
     return false;
   }
   // Slack is read by vector loads (never used); zero it once so that no tool reports it.
@@ -269,7 +278,7 @@ bool Partition::PlanMemory() {
 
 TfLiteStatus Partition::Prepare(TfLiteContext* context) {
   if (!error_.empty() || !InferShapes(context) || !PlanMemory()) {
-    context->ReportError(context, "%s", error_.c_str());
+    context->ReportError(context, "%s", error_.empty() ? problem_.c_str() : error_.c_str());
     return kTfLiteError;
   }
   for (int id : output_ids_) {

@@ -71,7 +71,8 @@ class Partition {
   TfLiteStatus Bind(TfLiteContext* context);
 
   Delegate* delegate_;
-  std::string error_;
+  std::string error_;    // for good
+  std::string problem_;  // of the last shapes
   ThreadPool* pool_ = nullptr;
   std::vector<int> input_ids_, output_ids_;  // tensors of the graph
   std::vector<Slot> slots_;

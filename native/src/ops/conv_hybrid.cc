@@ -60,7 +60,7 @@ class ConvHybrid : public Op {
   bool InferShapes(const std::vector<Shape>& in, std::vector<Shape>* out) override {
     if (!patches_.Infer(in[0], out_channels_, &(*out)[0])) return false;
     in_ = in[0];
-    is_framed_ = !patches_.one_to_one() && patches_.has_rows_together() && weights_.TakesRows(kernels_, out_channels_);
+    is_framed_ = !patches_.one_to_one() && patches_.can_be_framed() && weights_.TakesRows(kernels_, out_channels_);
     frame_ = is_framed_ ? patches_.FrameOfZeros() : Patches::Frame{0, 0, in_[1], in_[2]};
     if (gemms_.empty()) return true;
     block_ = is_framed_ ? kPixelsPerBlock : GatheredBlock(gemms_[0].k_padded(), gemms_[0].rows_per_tile());
@@ -206,12 +206,13 @@ class ConvHybrid : public Op {
     each_part([&](int index, int first, int count) {
       const size_t above = static_cast<size_t>(index / parts) * frame_.height;
       int16_t* to = rounded + (above + (first == 0 ? 0 : frame_.top + first)) * framed_row;
-      if (first == 0) to = std::fill_n(to, frame_.top * framed_row, int16_t{0});
+      if (first == 0) to = std::fill_n(to, static_cast<size_t>(frame_.top) * framed_row, int16_t{0});
       for (int y = first; y < first + count; ++y, to += framed_row) {
         std::fill_n(to, left, int16_t{0});
         gemms_[0].RoundBy(steps[index / parts], image(index) + static_cast<size_t>(y) * row, row, framed_row - left, to + left);
       }
-      if (first + count == height) std::fill_n(to, (frame_.height - frame_.top - height) * framed_row, int16_t{0});
+      const size_t below = frame_.height - frame_.top - height;
+      if (first + count == height) std::fill_n(to, below * framed_row, int16_t{0});
     });
     return steps;
   }

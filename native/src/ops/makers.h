@@ -18,7 +18,7 @@ OpMaker MakeResizeBilinear16, MakeResizeNearest16;
 
 OpMaker MakeSparseConv, MakeSparseFullyConnected, MakePlanarDepthwise;
 OpMaker MakePlanarAdd, MakePlanarMul, MakePlanarMean, MakePlanarPad, MakePlanarAveragePool, MakePlanarMaxPool;
-OpMaker MakePlanarResizeBilinear, MakePlanarResizeNearest, MakeDensify;
+OpMaker MakePlanarResizeBilinear, MakePlanarResizeNearest, MakeDensify, MakeWidened;
 OpMaker MakeConvHybrid, MakeFullyConnectedHybrid, MakeDepthwiseNhwc, MakeAddNhwc, MakeMeanNhwc, MakePadFloat,
     MakeStridedSliceFloat;
 OpMaker MakePlanarRelu, MakePlanarRelu6, MakePlanarHardSwish, MakePlanarLogistic, MakePlanarReshape;

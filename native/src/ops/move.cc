@@ -18,11 +18,11 @@ bool IsInt16Move(const NodeView& node, std::string* why) {
 
 bool IsFloatMove(const NodeView& node, std::string* why) {
   *why = "not a move of floats";
-  return node.input(0).type == kTfLiteFloat32 && node.output(0).type == kTfLiteFloat32 && !IsConstant(node.input(0));
+  return node.input(0).type == kTfLiteFloat32 && node.output(0).type == kTfLiteFloat32;
 }
 
 bool ReadInts(const TfLiteTensor& tensor, std::vector<int>* out) {
-  if (!IsConstant(tensor) || (tensor.type != kTfLiteInt32 && tensor.type != kTfLiteInt64)) return false;
+  if (!IsConstant(tensor) || tensor.sparsity != nullptr || (tensor.type != kTfLiteInt32 && tensor.type != kTfLiteInt64)) return false;
   const int64_t n = NumElements(ShapeOf(tensor));
   out->resize(n);
   for (int64_t i = 0; i < n; ++i) {
@@ -116,7 +116,11 @@ class Pad : public Op {
   bool InferShapes(const std::vector<Shape>& in, std::vector<Shape>* out) override {
     if (pads_.size() != 2 * in[0].size()) return false;
     (*out)[0] = in[0];
-    for (size_t i = 0; i < in[0].size(); ++i) (*out)[0][i] += pads_[2 * i] + pads_[2 * i + 1];
+    for (size_t i = 0; i < in[0].size(); ++i) {
+      const int64_t padded = int64_t{in[0][i]} + pads_[2 * i] + pads_[2 * i + 1];
+      if (padded > INT32_MAX) return false;
+      (*out)[0][i] = static_cast<int>(padded);
+    }
     return true;
   }
 
@@ -284,9 +288,8 @@ class Slice : public Op {
     }
     start_[d] = begin;
     step_[d] = stride;
-    const int span = stride > 0 ? end - begin : begin - end;
-    const int magnitude = stride > 0 ? stride : -stride;
-    size_[d] = span <= 0 ? 0 : (span + magnitude - 1) / magnitude;
+    const int64_t span = stride > 0 ? end - begin : begin - end, magnitude = std::abs(int64_t{stride});
+    size_[d] = span <= 0 ? 0 : static_cast<int>((span + magnitude - 1) / magnitude);
     return true;
   }
 
@@ -345,6 +348,8 @@ std::unique_ptr<Op> MakeReshape16(const NodeView& node, const KernelTable&, std:
       return nullptr;
     }
   } else {
+    *why = "no shape";
+    if (!node.has_params()) return nullptr;
     const ReshapeParams& params = node.params<ReshapeParams>();
     wanted.assign(params.shape, params.shape + params.num_dimensions);
   }
@@ -357,8 +362,8 @@ std::unique_ptr<Op> MakeReshape16(const NodeView& node, const KernelTable&, std:
 
 // Of the dimensions of input 0.
 bool ReadPads(const NodeView& node, std::vector<int>* pads, std::string* why) {
-  const int rank = node.input(0).dims->size;
-  bool ok = ReadInts(node.input(1), pads) && rank > 0 && rank <= 4;  // the stock kernel for higher ranks is another one
+  const int rank = node.input(0).dims->size;  // the stock kernel for more than 4 is another one
+  bool ok = ReadInts(node.input(1), pads) && rank > 0 && rank <= 4 && pads->size() == 2 * static_cast<size_t>(rank);
   for (int p : *pads) ok = ok && p >= 0;
   if (!ok) *why = "paddings that are not constant and non-negative, or a rank above 4";
   return ok;
@@ -423,6 +428,13 @@ bool ReadStridedSlice(const NodeView& node, SliceSpec* spec, std::string* why) {
   spec->begin_mask = params.begin_mask;
   spec->end_mask = params.end_mask;
   spec->shrink_mask = params.shrink_axis_mask;
+  *why = "an axis that is dropped by an index outside of it, or by a stride";
+  const TfLiteIntArray& dims = *node.input(0).dims;
+  for (int d = 0; d < static_cast<int>(spec->begin.size()); ++d) {
+    if (!((spec->shrink_mask >> d) & 1)) continue;
+    const int at = spec->begin[d];
+    if (d >= dims.size || spec->stride[d] != 1 || at < -dims.data[d] || at >= dims.data[d]) return false;
+  }
   return true;
 }
 

@@ -39,8 +39,9 @@ class Patches {
     return in + (row * in_[2] + x * params_.stride_width) * in_[3];
   }
 
-  // With zeros around it, an image has every row of a kernel together, and needs no gathering.
   bool has_rows_together() const { return groups_ == 1 && params_.dilation_width == 1; }
+  // With zeros around it, an image has every row of a kernel together, and needs no gathering; not too many zeros.
+  bool can_be_framed() const { return has_rows_together() && (kernel_h_ - 1) * params_.dilation_height <= 64; }
   int row_values() const { return kernel_w_ * group_in_; }
   struct Frame {
     int top, left, height, width;  // zeros before, and all rows and columns of the framed image

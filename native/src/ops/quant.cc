@@ -11,12 +11,6 @@ namespace {
 // 2^45 times a 15-bit multiplier stays below the 2^62 that Requant adds to keep numbers positive.
 constexpr int64_t kLargestBias = int64_t{1} << 45;
 
-const TfLiteAffineQuantization* Affine(const TfLiteTensor& tensor) {
-  if (tensor.quantization.type != kTfLiteAffineQuantizationType) return nullptr;
-  const auto* affine = static_cast<const TfLiteAffineQuantization*>(tensor.quantization.params);
-  return affine != nullptr && affine->scale != nullptr ? affine : nullptr;
-}
-
 bool ZeroPointsAreZero(const TfLiteAffineQuantization& affine) {
   if (affine.zero_point == nullptr) return true;
   for (int i = 0; i < affine.zero_point->size; ++i) {
@@ -28,6 +22,12 @@ bool ZeroPointsAreZero(const TfLiteAffineQuantization& affine) {
 int RoundUpToPanel(int channels) { return (channels + kPanel - 1) / kPanel * kPanel; }
 
 }  // namespace
+
+const TfLiteAffineQuantization* Affine(const TfLiteTensor& tensor) {
+  if (tensor.quantization.type != kTfLiteAffineQuantizationType) return nullptr;
+  const auto* affine = static_cast<const TfLiteAffineQuantization*>(tensor.quantization.params);
+  return affine != nullptr && affine->scale != nullptr ? affine : nullptr;
+}
 
 bool IsInt16Activation(const TfLiteTensor& tensor, std::string* why) {
   if (tensor.type != kTfLiteInt16) {

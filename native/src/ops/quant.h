@@ -20,6 +20,9 @@ bool IsInt16Activation(const TfLiteTensor& tensor, std::string* why);
 // The clamp a fused activation means for an int16 output of this scale. False for activations that are not a clamp.
 bool ActivationRange(Activation activation, float scale, int32_t* lo, int32_t* hi, std::string* why);
 
+// The scales and zero points of a tensor, or null.
+const TfLiteAffineQuantization* Affine(const TfLiteTensor& tensor);
+
 // Scales of int8 weights along dimension `channel_dim`: one for all or one per channel, zero points 0.
 bool WeightScales(const TfLiteTensor& weights, int channel_dim, int channels, std::vector<float>* scales,
                   std::string* why);

@@ -9,8 +9,8 @@ from dataclasses import dataclass
 from litesmith.tune._budget import Budget
 from litesmith.tune._trial import DONE, Trial, pareto
 
-ALIKE = 0.03
-"""Latencies that differ by less are alike, and the smaller file is taken."""
+ALIKE = 0.02
+"""A file is as fast as the fastest when the whole interval of its latency is less than this behind."""
 NEAREST = 3
 
 
@@ -55,7 +55,7 @@ def fits(trial: Trial, budget: Budget, drop_bound: float) -> bool:
 
 
 def ranking(trials: Sequence[Trial], budget: Budget) -> list[Trial]:
-    """Return trials, the one to ship first; of those that are alike in latency the smaller comes first."""
+    """Return trials, the one to ship first; of those that are as fast for sure the smaller comes first."""
     if budget.minimize == "size":
         return sorted(trials, key=lambda t: (t.size_bytes, t.latency_ms or 0.0, t.number))
     if budget.minimize == "download":
@@ -66,11 +66,15 @@ def ranking(trials: Sequence[Trial], budget: Budget) -> list[Trial]:
     order: list[Trial] = []
     while left:
         limit = (left[0].latency_ms or float("inf")) * (1 + ALIKE)
-        alike = [t for t in left if (t.latency_ms or float("inf")) <= limit]
+        alike = [left[0], *(t for t in left[1:] if _slowest_ms(t) <= limit)]
         first = min(alike, key=lambda t: (t.size_bytes, t.drop or 0.0, t.number))
         order.append(first)
         left.remove(first)
     return order
+
+
+def _slowest_ms(trial: Trial) -> float:
+    return float("inf") if trial.best_timing is None else trial.best_timing.high_ms
 
 
 def finalists(trials: Sequence[Trial], budget: Budget, drop_bound: float) -> list[Trial]:
@@ -103,7 +107,7 @@ def _reasons(winner: Trial, trials: Sequence[Trial], budget: Budget, drop_bound:
         f"{count} of {len(trials)} candidates are within the bounds; {winner.name} has the least {budget.minimize}"
     ]
     if budget.minimize == "latency":
-        found[0] += f", or as little within {100 * ALIKE:g} % and the smaller file"
+        found[0] += f", or as little for sure to {100 * ALIKE:g} % and the smaller file"
     if winner.number == 0:
         found.append("nothing that was tried is better than the float model here: ship it as it is")
     elif not _proved(winner, drop_bound):

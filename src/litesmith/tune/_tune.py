@@ -504,7 +504,7 @@ def _measure_and_verify(search: Search, cores: int, seconds: float) -> None:
         search.verify(chosen)
     if cores > 1:
         counts = sorted({2, min(4, cores), min(8, cores)} - {1})
-        search.measure(chosen, threads=(1, *counts), seconds=seconds / 2)
+        search.measure(chosen, threads=(1, *counts), seconds=seconds)
 
 
 def _place_of_latency(question: Question, machine: MachineFacts) -> str:
