@@ -16,7 +16,7 @@ namespace litesmith {
 namespace {
 
 constexpr char kNodeName[] = "LitesmithDelegate";
-constexpr double kMargin = 0.9;    // an operator taken for its speed must promise at least a tenth
+constexpr double kMargin = 0.85;   // less would not be worth the rounding, nor the doubt about the estimate
 constexpr double kPartitionUs = 5;  // to leave the stock engine's graph and to come back
 constexpr double kTurnsUs = 40;     // and where each has several threads
 constexpr size_t kMostDecisions = 1 << 16;
