@@ -110,7 +110,8 @@ def cluster(
     Args:
         model: in float, dense or stored sparse.
         clusters: how many values, at least 2.
-        per_channel: so many for each output channel, instead of for the whole layer.
+        per_channel: so many for each output channel, instead of for the whole layer: the same ones times a power of 4,
+            which compresses almost as well.
         start: of k-means: "k-means++", "density" or "linear".
         data: unlabelled samples; with them values are fitted to the layers' outputs: weights whose inputs vary more count
             for more, weights make up for the errors of others, and values and biases are moved to where the outputs of
