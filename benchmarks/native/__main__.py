@@ -17,7 +17,9 @@ from collections.abc import Iterator
 from dataclasses import asdict, dataclass
 
 import numpy as np
+from ai_edge_litert.interpreter import Interpreter, load_delegate
 
+import litesmith
 from benchmarks._measure import RESULTS, write_result
 from benchmarks.native._models import float_model, pruned, quantized
 from litesmith.measure._timing import Timed, measure
@@ -44,6 +46,7 @@ SPARSE = {
     ("mobilenet_v2", 0.9, 4): None,
 }
 SPARSE_AVX2_90 = 3.0
+AVX2 = "delegate, avx2 kernels"
 TWO_THREADS = {"int16": 1.75, "sparse": 1.6}
 
 
@@ -61,13 +64,24 @@ class Bar:
 
     @property
     def verdict(self) -> str:
-        if self.tier != native_tier():
+        if self.tier == BEST_TIER != native_tier():
             return f"not measurable here (needs {self.tier})"
         return "reached" if (self.value <= self.goal) == self.at_most else "missed"
 
 
 @contextlib.contextmanager
 def engine(model: Model, threads: int, delegate: str) -> Iterator[Timed]:
+    """One way to run a model; "avx2" is the delegate with these kernels, whatever better ones there are."""
+    if delegate == "avx2":
+        forced = load_delegate(litesmith.delegate_path(), {"isa": "avx2"})
+        interpreter = Interpreter(model_content=model.to_bytes(), num_threads=threads, experimental_delegates=[forced])
+        interpreter.allocate_tensors()
+        for detail in interpreter.get_input_details():
+            values = np.random.default_rng(0).normal(size=detail["shape"]).astype(detail["dtype"])
+            interpreter.set_tensor(detail["index"], values)
+        interpreter.invoke()
+        yield Timed("", interpreter.invoke)
+        return
     with Session(model, threads=threads, delegate=delegate, verify=False) as session:  # type: ignore[arg-type]
         session.run(random_inputs(session))
         yield Timed("", session.run)
@@ -91,6 +105,7 @@ def int16_row(name: str) -> tuple[dict[str, dict[str, float]], list[Bar]]:
             "float XNNPACK": (original, 1, "off"),
             "int8 XNNPACK": (int8, 1, "off"),
             "int16x8 delegate": (int16, 1, "auto"),
+            AVX2: (int16, 1, "avx2"),
             "float XNNPACK, 2 threads": (original, 2, "off"),
             "int16x8 delegate, 2 threads": (int16, 2, "auto"),
         }
@@ -101,7 +116,7 @@ def int16_row(name: str) -> tuple[dict[str, dict[str, float]], list[Bar]]:
     bars.append(bar(title, "× float XNNPACK", row, ours, "float XNNPACK", goals["float"], True, BEST_TIER))
     if "int8" in goals:
         bars.append(bar(title, "× int8 XNNPACK", row, ours, "int8 XNNPACK", goals["int8"], True, BEST_TIER))
-    bars.append(bar(title, "× float XNNPACK", row, ours, "float XNNPACK", INT16_AVX2_FLOAT, True, "avx2"))
+    bars.append(bar(title, "× float XNNPACK, avx2 kernels", row, AVX2, "float XNNPACK", INT16_AVX2_FLOAT, True, "avx2"))
     two = f"{ours}, 2 threads"
     bars.append(bar(title, "2 threads over 1", row, ours, two, TWO_THREADS["int16"], False, native_tier()))
     return row, bars
@@ -125,6 +140,7 @@ def sparse_row(name: str, zeros: float, block: int) -> tuple[dict[str, dict[str,
         {
             "XNNPACK": (model, 1, "off"),
             "delegate": (model, 1, "auto"),
+            AVX2: (model, 1, "avx2"),
             "XNNPACK, 2 threads": (model, 2, "off"),
             "delegate, 2 threads": (model, 2, "auto"),
         }
@@ -134,7 +150,8 @@ def sparse_row(name: str, zeros: float, block: int) -> tuple[dict[str, dict[str,
     if goal is not None:
         bars.append(bar(title, "× faster than XNNPACK", row, "XNNPACK", "delegate", goal, False, BEST_TIER))
     if zeros == 0.9:
-        bars.append(bar(title, "× faster than XNNPACK", row, "XNNPACK", "delegate", SPARSE_AVX2_90, False, "avx2"))
+        what = "× faster than XNNPACK, avx2 kernels"
+        bars.append(bar(title, what, row, "XNNPACK", AVX2, SPARSE_AVX2_90, False, "avx2"))
     if zeros == 0.8:
         two, goal = "delegate, 2 threads", TWO_THREADS["sparse"]
         bars.append(bar(title, "2 threads over 1", row, "delegate", two, goal, False, native_tier()))

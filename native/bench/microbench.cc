@@ -124,13 +124,17 @@ void Values(const KernelTable& t) {
   std::vector<float> f(n, 0.37f), g(n);
   std::vector<int32_t> acc(n, 1 << 20);
   Requant requant;
-  requant.Build(std::vector<FixedMultiplier>(16, QuantizeMultiplier(1e-3)), std::vector<int64_t>(16, 1), -32768, 32767);
+  const int channels = 64;
+  requant.Build(std::vector<FixedMultiplier>(channels, QuantizeMultiplier(1e-3)), std::vector<int64_t>(channels, 1),
+                std::vector<int64_t>(channels, 1 << 22), -32768, 32767);
   const AddView add{1 << 30, 1 << 30, 1 << 30, 0, -1, -14, -32768, 32767};
   const ScaleView scale{1 << 30, -15, -32768, 32767};
   const auto report = [&](const char* name, int values, const std::function<void()>& work) {
     std::printf("%-28s %.3f ns/value\n", name, BestSeconds(work) / values * 1e9);
   };
-  report(t.requant_s32_s16.name, n, [&] { t.requant_s32_s16.run(acc.data(), 16, n / 16, 16, requant.View(0), out.data(), 16); });
+  report(t.requant_s32_s16.name, n, [&] {
+    t.requant_s32_s16.run(acc.data(), channels, n / channels, channels, requant.View(0), out.data(), channels);
+  });
   report(t.s16_add_blocks.name, n, [&] { t.s16_add_blocks.run(a.data(), b.data(), n, add, out.data()); });
   report(t.s16_add.name, n, [&] { t.s16_add.run(a.data(), b.data(), n, add, out.data()); });
   report(t.s16_sub.name, n, [&] { t.s16_sub.run(a.data(), b.data(), n, add, out.data()); });
@@ -143,11 +147,12 @@ void Values(const KernelTable& t) {
   report(t.s32_finish_f32.name, n, [&] { t.s32_finish_f32.run(acc.data(), 16, n / 16, 16, ones.data(), finish, g.data(), 16); });
   report(t.f32_max_abs.name, n, [&] { out[0] = t.f32_max_abs.run(f.data(), n) > 1.0f; });
   report(t.f32_round_s16.name, n, [&] { t.f32_round_s16.run(f.data(), n, 100.0f, out.data()); });
-  std::vector<const int16_t*> taps(64 * 10);
-  for (size_t i = 0; i < taps.size(); ++i) taps[i] = a.data() + i % 100 * 16;
-  std::vector<int16_t> weights(10 * kPanel, 3);
-  report(t.s16s8_dwconv.name, 64 * 16, [&] {
-    t.s16s8_dwconv.run(taps.data(), 64, 10, 0, 16, weights.data(), requant.View(0), out.data(), 16);
+  const int16_t* taps[10];
+  for (int i = 0; i < 10; ++i) taps[i] = a.data() + i % 3 * 2 + i / 3 * 200;
+  const DwRun pixels{n / channels - 16, channels};
+  std::vector<int16_t> weights(10 * channels, 3);
+  report(t.s16s8_dwconv.name, pixels.pixels * channels, [&] {
+    t.s16s8_dwconv.run(taps, 10, &pixels, 1, 0, channels, weights.data(), requant.View(0), out.data(), channels);
   });
 }
 
@@ -174,20 +179,21 @@ void Depthwise(const KernelTable& t) {
 }
 
 void Sparse(const KernelTable& t) {
+  constexpr int kStride = 128;  // at least the widest tile
   const int inputs = 48, rows = 32, per_row = 12;
   std::vector<int32_t> start{0}, column;
   for (int r = 0; r < rows; ++r) {
     for (int i = 0; i < per_row; ++i) column.push_back((i * 4 + r) % inputs);
     start.push_back(static_cast<int32_t>(column.size()));
   }
-  std::vector<float> value(column.size() * 4, 0.5f), bias(rows * 4, 0.1f), in(inputs * 64, 0.3f), out(rows * 4 * 64);
+  std::vector<float> value(column.size() * 4, 0.5f), bias(rows * 4, 0.1f), in(inputs * kStride, 0.3f), out(rows * 4 * kStride);
   for (int blocks = 0; blocks < 2; ++blocks) {
     const SpmmKernel* kernels = blocks ? t.f32_spmm_4x1 : t.f32_spmm;
     const SparseView view{start.data(), column.data(), value.data(), bias.data(), rows, -1e9f, 1e9f};
     for (int i = 0; i < kSpmmWidths && kernels[i].run != nullptr; ++i) {
       const int width = kernels[i].max_width;
       const double seconds =
-          BestSeconds([&] { kernels[i].run(in.data(), 64, width, view, 0, rows, out.data(), 64); });
+          BestSeconds([&] { kernels[i].run(in.data(), kStride, width, view, 0, rows, out.data(), kStride); });
       std::printf("%-28s %6.1f GMAC/s of stored weights\n", kernels[i].name,
                   static_cast<double>(column.size()) * (blocks ? 4 : 1) * width / seconds * 1e-9);
     }

@@ -2,9 +2,7 @@
 // The AVX-512 intrinsics that the kernels use, each written out as a loop over its lanes.
 //
 // Included before an AVX-512 translation unit, it makes the unit tests run those kernels' logic on any AVX2 machine:
-// masks, lane orders, tails and layouts. It says nothing about speed, nor about what the compiler makes of the real
-// instructions: emulate_avx512.sh runs those. It compiles this file for AVX-512 without VNNI, which the emulated processor
-// lacks: then only vpdpwssd is written as the two instructions it stands for. Semantics: Intel's Intrinsics Guide.
+// masks, lane orders, tails and layouts. It says nothing about speed. Semantics: Intel's Intrinsics Guide.
 #ifndef LITESMITH_TESTS_AVX512_IN_PLAIN_CPP_H_
 #define LITESMITH_TESTS_AVX512_IN_PLAIN_CPP_H_
 
@@ -14,13 +12,6 @@
 #include <cstring>
 
 #undef _mm256_dpwssd_epi32
-
-#if defined(__AVX512F__)
-
-#define _mm512_dpwssd_epi32(sum, a, b) _mm512_add_epi32(sum, _mm512_madd_epi16(a, b))
-#define _mm256_dpwssd_epi32(sum, a, b) _mm256_add_epi32(sum, _mm256_madd_epi16(a, b))
-
-#else
 
 namespace {
 namespace plain {
@@ -124,12 +115,6 @@ inline __m256i cvtsepi32_epi16(__m512i v) {
   }
   return static_cast<__m256i>(r);
 }
-inline void mask_storeu_epi16(void* p, unsigned mask, __m256i v) {
-  const Lanes<int16_t, __m256i> x(v);
-  for (int i = 0; i < x.kCount; ++i) {
-    if ((mask >> i) & 1) std::memcpy(static_cast<int16_t*>(p) + i, &x.at[i], sizeof(int16_t));
-  }
-}
 inline __m512i inserti64x4(__m512i v, __m256i half, int which) {
   std::memcpy(reinterpret_cast<char*>(&v) + 32 * which, &half, sizeof(half));
   return v;
@@ -146,6 +131,100 @@ inline __m512i shuffle_i32x4(__m512i a, __m512i b, int which) {
     std::memcpy(reinterpret_cast<char*>(&r) + 16 * i,
                 reinterpret_cast<const char*>(i < 2 ? &a : &b) + 16 * ((which >> (2 * i)) & 3), 16);
   }
+  return r;
+}
+inline __m512i add_epi32(__m512i a, __m512i b) {
+  return Each<uint32_t>(a, b, [](uint32_t x, uint32_t y) { return x + y; });
+}
+inline __m512i slli_epi32(__m512i a, unsigned n) {
+  return Each<uint32_t>(a, a, [n](uint32_t x, uint32_t) { return n > 31 ? 0 : x << n; });
+}
+inline __m512i srav_epi32(__m512i a, __m512i b) {
+  return Each<int32_t>(a, b, [](int32_t x, int32_t y) {
+    return x >> (static_cast<uint32_t>(y) > 31 ? 31 : y);
+  });
+}
+inline __m512i mulhi_epu16(__m512i a, __m512i b) {
+  return Each<uint16_t>(a, b, [](uint16_t x, uint16_t y) {
+    return static_cast<uint16_t>((static_cast<uint32_t>(x) * y) >> 16);
+  });
+}
+inline __m512i min_epi16(__m512i a, __m512i b) {
+  return Each<int16_t>(a, b, [](int16_t x, int16_t y) { return x < y ? x : y; });
+}
+inline __m512i max_epi16(__m512i a, __m512i b) {
+  return Each<int16_t>(a, b, [](int16_t x, int16_t y) { return x > y ? x : y; });
+}
+// In each quarter: four of the first, then four of the second.
+inline __m512i packs_epi32(__m512i a, __m512i b) {
+  const Lanes<int32_t> x(a), y(b);
+  Lanes<int16_t> r;
+  for (int i = 0; i < r.kCount; ++i) {
+    const int32_t value = (i % 8 < 4 ? x : y).at[i / 8 * 4 + i % 4];
+    r.at[i] = static_cast<int16_t>(value < -32768 ? -32768 : value > 32767 ? 32767 : value);
+  }
+  return static_cast<__m512i>(r);
+}
+// In each quarter: the first or the last four of both, by turns.
+inline __m512i unpack_epi16(__m512i a, __m512i b, int first) {
+  const Lanes<int16_t> x(a), y(b);
+  Lanes<int16_t> r;
+  for (int i = 0; i < r.kCount; ++i) r.at[i] = (i % 2 == 0 ? x : y).at[i / 8 * 8 + first + i % 8 / 2];
+  return static_cast<__m512i>(r);
+}
+// The values of one vector, or of two behind each other, at the places that `order` names.
+template <class T, class Index, class Vector>
+inline Vector Permuted(const Vector& a, __m512i order, const Vector& b) {
+  const Lanes<T, Vector> x(a), y(b);
+  const Lanes<Index> from(order);
+  Lanes<T, Vector> r;
+  for (int i = 0; i < r.kCount; ++i) {
+    const int place = static_cast<int>(from.at[i] & (2 * r.kCount - 1));
+    r.at[i] = place < r.kCount ? x.at[place] : y.at[place - r.kCount];
+  }
+  return static_cast<Vector>(r);
+}
+template <class T, class... Values>
+inline __m512i Listed(Values... values) {
+  Lanes<T> r;
+  const T all[] = {static_cast<T>(values)...};
+  static_assert(sizeof(all) == sizeof(__m512i));
+  std::memcpy(r.at, all, sizeof(all));
+  return static_cast<__m512i>(r);
+}
+template <class T, class Vector>
+inline void MaskedStore(T* p, unsigned mask, const Vector& v) {
+  const Lanes<T, Vector> x(v);
+  for (int i = 0; i < x.kCount; ++i) {
+    if ((mask >> i) & 1) std::memcpy(p + i, &x.at[i], sizeof(T));
+  }
+}
+inline __m512 maskz_loadu_ps(unsigned mask, const float* p) {
+  Lanes<float, __m512> r;
+  for (int i = 0; i < r.kCount; ++i) {
+    if ((mask >> i) & 1) r.at[i] = p[i];
+  }
+  return static_cast<__m512>(r);
+}
+inline __m512 mask_permutexvar_ps(__m512 otherwise, unsigned mask, __m512i order, __m512 v) {
+  const Lanes<float, __m512> x(v);
+  const Lanes<uint32_t> from(order);
+  Lanes<float, __m512> r(otherwise);
+  for (int i = 0; i < r.kCount; ++i) {
+    if ((mask >> i) & 1) r.at[i] = x.at[from.at[i] % r.kCount];
+  }
+  return static_cast<__m512>(r);
+}
+// The values from place n on of the second behind which the first stands.
+inline __m512i alignr_epi32(__m512i a, __m512i b, int n) {
+  const Lanes<int32_t> x(a), y(b);
+  Lanes<int32_t> r;
+  for (int i = 0; i < r.kCount; ++i) r.at[i] = i + n < r.kCount ? y.at[i + n] : x.at[i + n - r.kCount];
+  return static_cast<__m512i>(r);
+}
+inline __m512i zextsi256_si512(__m256i v) {
+  __m512i r = Same<int32_t, __m512i>(0);
+  std::memcpy(&r, &v, sizeof(v));
   return r;
 }
 inline __m512 fmadd_ps(__m512 a, __m512 b, __m512 c) {
@@ -190,7 +269,29 @@ inline __m512 max_ps(__m512 a, __m512 b) {
 #define _mm512_castps_si512(v) plain::Cast<__m512i>(v)
 #define _mm512_mask_moveldup_ps(otherwise, mask, v) plain::mask_moveldup_ps(otherwise, mask, v)
 #define _mm512_cvtsepi32_epi16(v) plain::cvtsepi32_epi16(v)
-#define _mm256_mask_storeu_epi16(p, mask, v) plain::mask_storeu_epi16(p, mask, v)
+#define _mm256_mask_storeu_epi16(p, mask, v) plain::MaskedStore<int16_t>(p, mask, v)
+#define _mm512_mask_storeu_epi16(p, mask, v) plain::MaskedStore<int16_t>(p, mask, v)
+#define _mm512_mask_storeu_ps(p, mask, v) plain::MaskedStore<float>(p, mask, v)
+#define _mm512_maskz_loadu_ps(mask, p) plain::maskz_loadu_ps(mask, p)
+#define _mm512_add_epi32(a, b) plain::add_epi32(a, b)
+#define _mm512_slli_epi32(a, n) plain::slli_epi32(a, n)
+#define _mm512_srav_epi32(a, b) plain::srav_epi32(a, b)
+#define _mm512_mulhi_epu16(a, b) plain::mulhi_epu16(a, b)
+#define _mm512_min_epi16(a, b) plain::min_epi16(a, b)
+#define _mm512_max_epi16(a, b) plain::max_epi16(a, b)
+#define _mm512_packs_epi32(a, b) plain::packs_epi32(a, b)
+#define _mm512_unpacklo_epi16(a, b) plain::unpack_epi16(a, b, 0)
+#define _mm512_unpackhi_epi16(a, b) plain::unpack_epi16(a, b, 4)
+#define _mm512_permutexvar_epi64(order, v) plain::Permuted<int64_t, uint64_t>(v, order, v)
+#define _mm512_permutex2var_epi64(a, order, b) plain::Permuted<int64_t, uint64_t>(a, order, b)
+#define _mm512_permutex2var_ps(a, order, b) plain::Permuted<float, uint32_t>(a, order, b)
+#define _mm512_mask_permutexvar_ps(otherwise, mask, order, v) plain::mask_permutexvar_ps(otherwise, mask, order, v)
+#define _mm512_setr_epi64(...) plain::Listed<int64_t>(__VA_ARGS__)
+#define _mm512_setr_epi32(...) plain::Listed<int32_t>(__VA_ARGS__)
+#define _mm512_set1_epi16(x) plain::Same<int16_t, __m512i>(x)
+#define _mm512_alignr_epi32(a, b, n) plain::alignr_epi32(a, b, n)
+#define _mm512_zextsi256_si512(v) plain::zextsi256_si512(v)
+#define _mm512_castps512_ps256(v) plain::Load<__m256>(&v)
 #define _mm512_inserti64x4(v, half, which) plain::inserti64x4(v, half, which)
 #define _mm512_castsi256_si512(v) plain::castsi256_si512(v)
 #define _mm512_shuffle_i32x4(a, b, which) plain::shuffle_i32x4(a, b, which)
@@ -198,7 +299,5 @@ inline __m512 max_ps(__m512 a, __m512 b) {
 #define _mm512_add_ps(a, b) plain::add_ps(a, b)
 #define _mm512_min_ps(a, b) plain::min_ps(a, b)
 #define _mm512_max_ps(a, b) plain::max_ps(a, b)
-
-#endif  // __AVX512F__
 
 #endif  // LITESMITH_TESTS_AVX512_IN_PLAIN_CPP_H_

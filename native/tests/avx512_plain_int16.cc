@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
-// The AVX-512 int16 kernels, compiled for a machine without AVX-512, or (LITESMITH_TEST_REAL_AVX512) without VNNI.
+// The AVX-512 int16 kernels, compiled for a machine without AVX-512.
 #include "avx512_in_plain_cpp.h"
 
 #define FillAvx512Vnni FillAvx512VnniPlain

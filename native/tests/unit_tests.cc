@@ -89,12 +89,47 @@ void RequantEqualsTheDefinition() {
       bias.push_back(static_cast<int64_t>(rng()) * 1000 - (int64_t{1} << 40));
     }
     Requant requant;
-    requant.Build(multipliers, bias, -30000, 31000);
+    requant.Build(multipliers, bias, std::vector<int64_t>(n, int64_t{1} << 31), -30000, 31000);
     std::vector<int32_t> acc((n + kPanel - 1) / kPanel * kPanel);
     for (auto& x : acc) x = static_cast<int32_t>(rng());
     std::vector<int16_t> got(n);
     ScalarTable().requant_s32_s16.run(acc.data(), 0, 1, n, requant.View(0), got.data(), n);
     for (int c = 0; c < n; ++c) CHECK(got[c] == ClampInt(MultiplyAcc64(acc[c] + bias[c], multipliers[c]), -30000, 31000));
+  }
+}
+
+// Where 32 bits are enough they are used, on every tier, and give what 64 bits give.
+void NarrowRequantEqualsTheDefinition() {
+  std::mt19937 rng(4);
+  const auto between = [&](double lo, double hi) { return std::uniform_real_distribution<double>(lo, hi)(rng); };
+  for (const Tier& tier : TestedTiers()) {
+    if (tier.table == nullptr) continue;
+    for (int n : {1, 15, 16, 33, 64, 70}) {
+      std::vector<FixedMultiplier> multipliers;
+      std::vector<int64_t> bias, reach(n, 1 << 30);
+      for (int c = 0; c < n; ++c) {
+        multipliers.push_back(QuantizeMultiplier(c % 9 == 4 ? 0.0 : std::exp(between(-22.0, -1.4))));
+        bias.push_back(static_cast<int64_t>(between(-1e9, 1e9)));
+      }
+      bias[0] = INT32_MAX - reach[0];
+      Requant requant;
+      requant.Build(multipliers, bias, reach, -32768, 32767);
+      CHECK(requant.View(0).narrow.bias != nullptr);
+      const int padded = (n + kPanel - 1) / kPanel * kPanel;
+      std::vector<int32_t> acc(padded);
+      for (auto& x : acc) x = static_cast<int32_t>(between(-(1 << 30), 1 << 30));
+      acc[0] = 1 << 30;
+      std::vector<int16_t> got(n);
+      tier.table->requant_s32_s16.run(acc.data(), 0, 1, n, requant.View(0), got.data(), n);
+      for (int c = 0; c < n; ++c) CHECK(got[c] == ClampInt(MultiplyAcc64(acc[c] + bias[c], multipliers[c]), -32768, 32767));
+      bias[0] += 1;
+      requant.Build(multipliers, bias, reach, -32768, 32767);
+      CHECK(requant.View(0).narrow.bias == nullptr);
+      bias[0] = 0;
+      multipliers[0] = QuantizeMultiplier(0.6);
+      requant.Build(multipliers, bias, reach, -32768, 32767);
+      CHECK(requant.View(0).narrow.bias == nullptr);
+    }
   }
 }
 
@@ -233,6 +268,7 @@ int Main(bool with_fork) {
   EveryKernelOfEveryTierEqualsTheReference();
   VerificationCanFail();
   RequantEqualsTheDefinition();
+  NarrowRequantEqualsTheDefinition();
   GemmIsExactAtTheExtremes();
   ArenaNeverOverlapsTheLiving();
   PoolRunsEachTaskOnce();

@@ -183,7 +183,10 @@ def test_openvino_on_the_cpu(result: Accelerators) -> None:
     assert [(f.kind, f.count) for f in run.placement.fallback] == [("REVERSE_SEQUENCE", 1)]
     assert run.placement.fallback[0].reason == "OpenVINO's compiler for LiteRT has no such operator"
     assert run.difference is not None
-    assert run.difference.largest < 1e-4
+    if "avx512_bf16" in Path("/proc/cpuinfo").read_text(encoding="utf-8"):  # what OpenVINO then computes in: 8 bits
+        assert run.difference.relative < 2**-7
+    else:
+        assert run.difference.largest < 1e-4
 
 
 def test_webgpu_on_a_software_gpu(result: Accelerators) -> None:

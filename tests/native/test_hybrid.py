@@ -288,9 +288,11 @@ def residual(*, convolved: bool = False) -> Model:
 def test_what_lies_between_comes_along(scheme: str, stock: Any, delegated: Any) -> None:
     model = quantize(residual(), scheme=scheme).model
     moved = delegated(model.to_bytes())
-    assert_close(moved.outputs()[0], widened(model, stock), CLOSE[scheme])
     if runs_on_avx2(moved):
+        assert_close(moved.outputs()[0], widened(model, stock), CLOSE[scheme])
         assert {"STRIDED_SLICE", "PAD", "ADD"} <= set(moved.taken())
+    else:
+        assert moved.taken() == []
     model = quantize(residual(convolved=True), scheme="relaxed").model
     convolved = delegated(model.to_bytes())
     assert_close(convolved.outputs()[0], widened(model, stock), CLOSE["relaxed"])

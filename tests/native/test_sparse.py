@@ -82,6 +82,46 @@ def test_many_input_channels_are_taken_in_parts(height: int, width: int, isa: st
     assert got.taken() == ["CONV_2D"] * 2
 
 
+@pytest.mark.parametrize("isa", ["auto", "avx2", "scalar"])
+def test_large_images_pass_a_few_channels_at_a_time(isa: str, stock: Any, delegated: Any) -> None:
+    """Blocks of weights, then a depthwise convolution: the image between them is never written whole."""
+    b = Builder("block", seed=0)
+    x = b.input("image", (2, 61, 64, 24))
+    for filters, stride, size in ((40, 1, 61), (72, 2, 61)):
+        x = b.conv2d(x, filters, weight=pruned(b.random, (filters, 1, 1, x.shape[-1]), 0.8, 4), activation="RELU6")
+        assert np.prod(x.shape) * 4 > 512 * 1024
+        assert x.shape[1] == size
+        x = b.depthwise_conv2d(x, stride=stride, activation="RELU6")
+    model = b.build({"features": x})
+    got = compare(model, stock, delegated, isa=isa)
+    assert got.taken() == ["CONV_2D", "DEPTHWISE_CONV_2D"] * 2
+    for shape in ((1, 9, 11, 24), (1, 1, 1, 24)):  # planned anew, down to one pixel
+        results = []
+        for run in (stock(model.to_bytes()), got):
+            run.interpreter.resize_tensor_input(run.interpreter.get_input_details()[0]["index"], shape)
+            run.interpreter.allocate_tensors()
+            values = np.random.default_rng(1).standard_normal(shape).astype(np.float32)
+            run.interpreter.set_tensor(run.interpreter.get_input_details()[0]["index"], values)
+            run.interpreter.invoke()
+            results.append(run.outputs()[0])
+        np.testing.assert_allclose(results[1], results[0], rtol=1e-4, atol=1e-5)
+
+
+@pytest.mark.parametrize("isa", ["auto", "avx2", "scalar"])
+@pytest.mark.parametrize("channels", [1, 3, 4])
+@pytest.mark.parametrize(("stride", "padding", "width"), [(1, "SAME", 37), (2, "SAME", 50), (2, "VALID", 35)])
+def test_the_first_convolution_reads_the_image_as_it_is(
+    channels: int, stride: int, padding: str, width: int, isa: str, stock: Any, delegated: Any
+) -> None:
+    b = Builder("first", seed=0)
+    x = b.input("image", (2, 41, width, channels))
+    x = b.conv2d(x, 20, kernel=3, stride=stride, padding=padding, activation="RELU")
+    for _ in range(3):
+        x = b.conv2d(x, 96, weight=pruned(b.random, (96, 1, 1, x.shape[-1]), 0.95, 1), activation="RELU")
+    got = compare(b.build({"features": x}), stock, delegated, isa=isa)
+    assert got.taken() == ["CONV_2D"] * 4
+
+
 def test_a_dense_network_is_left_to_xnnpack(stock: Any, delegated: Any) -> None:
     got = compare(network(0.0, 1), stock, delegated)
     assert got.taken() == []

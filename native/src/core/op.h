@@ -49,6 +49,7 @@ class Op {
   // True when a vector load may reach up to 64 bytes past the end of input 0.
   virtual bool ReadsPastInput() const { return false; }
   virtual Layout layout() const { return Layout::kNhwc; }
+  virtual Layout input_layout() const { return layout(); }
   // Where the operator is a 1x1 convolution of neighbouring pixels: its product, which may run on some of them.
   virtual const HybridGemm* Pointwise() const { return nullptr; }
   // True when input 0 is read from before the PAD node that makes it (NodeView::pad).

@@ -11,6 +11,7 @@
 #include "core/delegate.h"
 #include "ops/hybrid_block.h"
 #include "ops/makers.h"
+#include "ops/sparse_block.h"
 #include "ops/planar.h"
 
 namespace litesmith {
@@ -67,6 +68,7 @@ Partition::Partition(Delegate* delegate, TfLiteContext* context, const TfLiteDel
   }
   CheckSources(context, items);
   JoinBlocks(context, delegate->origins(), &items);
+  JoinSparse(context, delegate->origins(), &items);
   for (Item& item : items) AddStep(context, std::move(item));
 }
 
@@ -102,10 +104,6 @@ Partition::Item Partition::MakeItem(const NodeView& node, std::unique_ptr<Op> op
 
 // A depthwise convolution between two pointwise ones, or beside one, runs with them row by row.
 void Partition::JoinBlocks(const TfLiteContext* context, const Origins& origins, std::vector<Item>* items) const {
-  const auto only_here = [&](int tensor) {  // read by one node, which may be a PAD that is not run
-    const auto found = origins.readers.find(tensor);
-    return found != origins.readers.end() && found->second == 1 && !Leaves(tensor);
-  };
   const auto is_pointwise = [](const Item& item) { return item.op && item.op->Pointwise() != nullptr; };
   for (Item& item : *items) {
     auto* deep = dynamic_cast<DepthwiseNhwc*>(item.op.get());
@@ -114,8 +112,8 @@ void Partition::JoinBlocks(const TfLiteContext* context, const Origins& origins,
     if (NumElements(ShapeOf(context->tensors[input])) * sizeof(float) < kLargeImage) continue;
     Item *before = nullptr, *after = nullptr;
     for (Item& other : *items) {
-      if (is_pointwise(other) && other.outputs[0] == input && only_here(input)) before = &other;
-      if (is_pointwise(other) && other.inputs[0] == output && only_here(output)) after = &other;
+      if (is_pointwise(other) && other.outputs[0] == input && IsReadOnce(origins, input)) before = &other;
+      if (is_pointwise(other) && other.inputs[0] == output && IsReadOnce(origins, output)) after = &other;
     }
     if (before == nullptr && after == nullptr) continue;
     Item& place = after != nullptr ? *after : item;  // the last of them: all its inputs are there by then
@@ -131,6 +129,36 @@ void Partition::JoinBlocks(const TfLiteContext* context, const Origins& origins,
     place.op = MakeHybridBlock(std::move(first), std::move(depthwise), std::move(last));
   }
   items->erase(std::remove_if(items->begin(), items->end(), [](const Item& item) { return !item.op; }), items->end());
+}
+
+// A product with sparse rows and the depthwise convolution behind it run a few channels at a time.
+void Partition::JoinSparse(const TfLiteContext* context, const Origins& origins, std::vector<Item>* items) const {
+  const auto can = [](const Item& item, PlanarOp::FewChannels what) {
+    const auto* op = dynamic_cast<const PlanarOp*>(item.op.get());
+    return op != nullptr && op->few_channels() == what;
+  };
+  const auto taken_over = [](Item* item) {
+    return std::unique_ptr<PlanarOp>(static_cast<PlanarOp*>(item->op.release()));
+  };
+  for (Item& item : *items) {
+    if (!can(item, PlanarOp::FewChannels::kFromTheSame)) continue;
+    const int between = item.inputs[0];
+    if (!IsReadOnce(origins, between) || NumElements(ShapeOf(context->tensors[between])) * sizeof(float) < kLargeImage) continue;
+    for (Item& other : *items) {
+      if (!can(other, PlanarOp::FewChannels::kFromAll) || other.outputs[0] != between) continue;
+      item.inputs = other.inputs;
+      item.parts.insert(item.parts.begin(), other.parts[0]);
+      auto product = taken_over(&other);
+      item.op = MakeSparseBlock(std::move(product), taken_over(&item));
+      break;
+    }
+  }
+  items->erase(std::remove_if(items->begin(), items->end(), [](const Item& item) { return !item.op; }), items->end());
+}
+
+bool Partition::IsReadOnce(const Origins& origins, int tensor) const {
+  const auto found = origins.readers.find(tensor);
+  return found != origins.readers.end() && found->second == 1 && !Leaves(tensor);
 }
 
 int Partition::SlotOf(TfLiteContext* context, int tensor_id) {
@@ -171,10 +199,10 @@ void Partition::AddConversion(int from, int to) {
 // The slot an operator reads `tensor_id` from, in the layout it wants and with slack behind it if it needs that.
 int Partition::InputSlot(TfLiteContext* context, const Op& op, int tensor_id) {
   const int slot = SlotOf(context, tensor_id);
-  if (slots_[slot].layout != op.layout()) {
+  if (slots_[slot].layout != op.input_layout()) {
     auto [found, added] = twin_.try_emplace(slot, -1);
     if (added) {
-      const int twin = AddOwnSlot(slot, op.layout());
+      const int twin = AddOwnSlot(slot, op.input_layout());
       AddConversion(slot, twin);
       return twin_[slot] = twin;
     }

@@ -62,6 +62,8 @@ class Partition {
   };
   static Item MakeItem(const NodeView& node, std::unique_ptr<Op> op);
   void JoinBlocks(const TfLiteContext* context, const Origins& origins, std::vector<Item>* items) const;
+  void JoinSparse(const TfLiteContext* context, const Origins& origins, std::vector<Item>* items) const;
+  bool IsReadOnce(const Origins& origins, int tensor) const;  // by one node here, which may be a PAD that is not run
   void CheckSources(const TfLiteContext* context, const std::vector<Item>& items);
   bool Leaves(int tensor) const;
   void RunTimed(Step& step, const RunArgs& args);

@@ -22,6 +22,7 @@ int Find(std::vector<int>& parent, int i) {
 struct Chain {
   double here_us = 0, stock_us = 0;
   std::set<int> reads, writes;  // tensors
+  std::set<int> reads_planes;   // of those it reads
 };
 
 // Values of a tensor that must change layout when it crosses the border of a chain.
@@ -58,7 +59,7 @@ std::vector<bool> LosingEnds(const std::vector<SparseCandidate>& candidates) {
       double in_us = 0, out_us = 0;
       for (int in : candidates[i].op->RuntimeInputs()) {
         fed = fed || written.count(node.input_id(in)) > 0;
-        in_us += ConversionUs(node.input(in));
+        if (candidates[i].op->input_layout() == Layout::kPlanar) in_us += ConversionUs(node.input(in));
       }
       for (int o = 0; o < node.num_outputs(); ++o) {
         used = used || read.count(node.output_id(o)) > 0;
@@ -108,12 +109,15 @@ std::vector<SparseVerdict> ChooseSparseChains(const std::vector<SparseCandidate>
     candidates[i].op->Estimate(&here, &stock);
     chain.here_us += here;
     chain.stock_us += stock;
-    for (int in : candidates[i].op->RuntimeInputs()) chain.reads.insert(candidates[i].node.input_id(in));
+    for (int in : candidates[i].op->RuntimeInputs()) {
+      chain.reads.insert(candidates[i].node.input_id(in));
+      if (candidates[i].op->input_layout() == Layout::kPlanar) chain.reads_planes.insert(candidates[i].node.input_id(in));
+    }
     for (int o = 0; o < candidates[i].node.num_outputs(); ++o) chain.writes.insert(candidates[i].node.output_id(o));
   }
   for (auto& [root, chain] : chains) {
     (void)root;
-    for (int id : chain.reads) {
+    for (int id : chain.reads_planes) {
       if (chain.writes.count(id) == 0) chain.here_us += ConversionUs(*tensors[id]);
     }
     // A tensor nobody in the chain reads leaves it. (One read inside and outside is rare; its cost is left out.)

@@ -230,8 +230,46 @@ inline void StoreEight(__m256i value, __m256i lo, __m256i hi, int n, int16_t* ou
   for (int i = 0; i < n; ++i) out[i] = tail[i];
 }
 
+// The same in 32 bits (RequantView::narrow), not clamped. The high half of `low` is zero, and so is that of its products.
+struct NarrowChannels8 {
+  NarrowChannels8(const RequantView& q, int c)
+      : bias(Load(q.narrow.bias + c)),
+        round(Load(q.narrow.round + c)),
+        shift(Load(q.narrow.shift + c)),
+        low(Load(q.multiplier + c)),
+        high(_mm256_slli_epi32(low, 16)) {}
+  __m256i Requant(__m256i acc) const {
+    const __m256i x = _mm256_add_epi32(acc, bias);
+    const __m256i sum = _mm256_add_epi32(_mm256_mulhi_epu16(x, low), _mm256_madd_epi16(x, high));
+    return _mm256_srav_epi32(_mm256_add_epi32(sum, round), shift);
+  }
+  __m256i bias, round, shift, low, high;
+};
+
+void NarrowRequant(const int32_t* acc, int acc_stride, int m, int n, const RequantView& q, int16_t* out,
+                   size_t out_stride) {
+  const __m256i lo = _mm256_set1_epi16(static_cast<int16_t>(q.lo)), hi = _mm256_set1_epi16(static_cast<int16_t>(q.hi));
+  for (int c = 0; c < n; c += 16) {
+    const NarrowChannels8 first(q, c), second(q, c + 8);
+    const int32_t* from = acc + c;
+    int16_t* to = out + c;
+    for (int i = 0; i < m; ++i, from += acc_stride, to += out_stride) {
+      const __m256i both = _mm256_packs_epi32(first.Requant(Load(from)), second.Requant(Load(from + 8)));
+      const __m256i value = _mm256_min_epi16(_mm256_max_epi16(_mm256_permute4x64_epi64(both, 0xD8), lo), hi);
+      if (n - c >= 16) {
+        Store(to, value);
+        continue;
+      }
+      int16_t tail[16];
+      Store(tail, value);
+      for (int j = 0; j < n - c; ++j) to[j] = tail[j];
+    }
+  }
+}
+
 void requant_s32_s16__avx2(const int32_t* acc, int acc_stride, int m, int n, const RequantView& q, int16_t* out,
                            size_t out_stride) {
+  if (q.narrow.bias != nullptr) return NarrowRequant(acc, acc_stride, m, n, q, out, out_stride);
   const __m256i lo = _mm256_set1_epi32(q.lo), hi = _mm256_set1_epi32(q.hi);
   for (int c = 0; c < n; c += 8) {
     const Channels8 channels(q, c);
@@ -292,26 +330,40 @@ void requant_double_s16__avx2(const int32_t* acc, int acc_stride, int m, int n, 
   }
 }
 
-// Sums of a run of pixels first, requantized together: the constants of 16 channels do not fit the registers beside
-// the sums.
-void s16s8_dwconv_1x16__avx2(const int16_t* const* taps, int pixels, int num_taps, int channel, int n,
-                             const int16_t* weights, const RequantView& q, int16_t* out, size_t out_stride) {
-  constexpr int kRun = 32;
-  alignas(32) int32_t sums[kRun * kPanel];
-  for (int first = 0; first < pixels; first += kRun) {
-    const int run = pixels - first < kRun ? pixels - first : kRun;
-    for (int p = 0; p < run; ++p, taps += num_taps) {
+// Sums of some pixels first, requantized together: the constants of 16 channels do not fit the registers beside the sums.
+void DwBlock(const int16_t* const* taps, int num_taps, const DwRun& run, int channel, int n, const int16_t* weights,
+             const RequantView& q, int16_t* out, size_t out_stride) {
+  constexpr int kTogether = 32;
+  alignas(32) int32_t sums[kTogether * kPanel];
+  ptrdiff_t at = channel;
+  for (int first = 0; first < run.pixels; first += kTogether) {
+    const int count = run.pixels - first < kTogether ? run.pixels - first : kTogether;
+    for (int p = 0; p < count; ++p, at += run.step) {
       __m256i low = _mm256_setzero_si256(), high = _mm256_setzero_si256();
       const int16_t* w = weights;
       for (int t = 0; t < num_taps; t += 2, w += 2 * kPanel) {
-        const __m256i one = Load(taps[t] + channel), two = Load(taps[t + 1] + channel);
+        const __m256i one = Load(taps[t] + at), two = Load(taps[t + 1] + at);
         low = _mm256_add_epi32(low, _mm256_madd_epi16(_mm256_unpacklo_epi16(one, two), Load(w)));
         high = _mm256_add_epi32(high, _mm256_madd_epi16(_mm256_unpackhi_epi16(one, two), Load(w + kPanel)));
       }
       Store(sums + p * kPanel, _mm256_permute2x128_si256(low, high, 0x20));
       Store(sums + p * kPanel + 8, _mm256_permute2x128_si256(low, high, 0x31));
     }
-    requant_s32_s16__avx2(sums, kPanel, run, n, q, out + first * out_stride, out_stride);
+    requant_s32_s16__avx2(sums, kPanel, count, n, q, out + first * out_stride, out_stride);
+  }
+}
+
+void s16s8_dwconv_1x16__avx2(const int16_t* const* taps, int num_taps, const DwRun* runs, int num_runs, int channel, int n,
+                             const int16_t* weights, const RequantView& q, int16_t* out, size_t out_stride) {
+  for (int c = 0; c < n; c += kPanel) {
+    const RequantView here = FromChannel(q, c);
+    const int16_t* const* under = taps;
+    int16_t* to = out + c;
+    for (const DwRun* run = runs; run < runs + num_runs; ++run, under += num_taps) {
+      DwBlock(under, num_taps, *run, channel + c, n - c < kPanel ? n - c : kPanel,
+              weights + static_cast<size_t>(c) * num_taps, here, to, out_stride);
+      to += run->pixels * out_stride;
+    }
   }
 }
 

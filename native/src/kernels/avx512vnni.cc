@@ -28,61 +28,77 @@ void PackPairs(const int8_t* weights, size_t row_stride, int n, int k, int8_t* p
 
 #define LITESMITH_EACH_ROW(X) X(0) X(1) X(2) X(3) X(4) X(5) X(6) X(7) X(8) X(9) X(10) X(11)
 
-// Sums in named variables and nothing but the loop: anything else makes gcc 12 spill them.
+inline __m512i Widened(const int8_t* p) {
+  return _mm512_cvtepi8_epi16(_mm256_loadu_si256(reinterpret_cast<const __m256i*>(p)));
+}
+
+// Sums in named variables and nothing but the loop: anything else makes gcc 12 spill them. The index runs up to zero and
+// the panels are one pointer and a stride: 12 rows leave no register for more.
 template <int kRows, int kPanels>
 __attribute__((noinline)) void GemmTile(const int16_t* const* rows, int k, const int8_t* panel, size_t panel_stride,
                                         int32_t* acc) {
 #define LITESMITH_START(i)                                     \
-  const int16_t* const row##i = rows[i < kRows ? i : 0];       \
-  __m512i a##i = _mm512_setzero_si512(), b##i = a##i;
+  const int16_t* const row##i = rows[i < kRows ? i : 0] + k;   \
+  __m512i a##i = _mm512_setzero_si512(), b##i = a##i, c##i = a##i, d##i = a##i;
   LITESMITH_EACH_ROW(LITESMITH_START)
 #undef LITESMITH_START
-  const int8_t* second = panel + (kPanels > 1 ? panel_stride : 0);
-  for (int j = 0; j < k; j += 2, panel += 2 * kPanel, second += 2 * kPanel) {
-    const __m512i w0 = _mm512_cvtepi8_epi16(_mm256_loadu_si256(reinterpret_cast<const __m256i*>(panel)));
-    const __m512i w1 = _mm512_cvtepi8_epi16(_mm256_loadu_si256(reinterpret_cast<const __m256i*>(second)));
+  for (ptrdiff_t j = -static_cast<ptrdiff_t>(k); j != 0; j += 2, panel += 2 * kPanel) {
+    const __m512i w0 = Widened(panel);
+    const __m512i w1 = kPanels > 1 ? Widened(panel + panel_stride) : w0;
+    const __m512i w2 = kPanels > 2 ? Widened(panel + 2 * panel_stride) : w0;
+    const __m512i w3 = kPanels > 3 ? Widened(panel + 3 * panel_stride) : w0;
 #define LITESMITH_STEP(i)                                                  \
   if constexpr (kRows > i) {                                               \
     const __m512i pair = _mm512_set1_epi32(Pair(row##i + j));              \
     a##i = _mm512_dpwssd_epi32(a##i, pair, w0);                            \
     if constexpr (kPanels > 1) b##i = _mm512_dpwssd_epi32(b##i, pair, w1); \
+    if constexpr (kPanels > 2) c##i = _mm512_dpwssd_epi32(c##i, pair, w2); \
+    if constexpr (kPanels > 3) d##i = _mm512_dpwssd_epi32(d##i, pair, w3); \
   }
     LITESMITH_EACH_ROW(LITESMITH_STEP)
 #undef LITESMITH_STEP
   }
 #define LITESMITH_WRITE(i)                                                                           \
   if constexpr (kRows > i) {                                                                         \
-    _mm512_storeu_si512(acc + i * kPanels * kPanel, a##i);                                           \
-    if constexpr (kPanels > 1) _mm512_storeu_si512(acc + i * kPanels * kPanel + kPanel, b##i);       \
+    int32_t* const to = acc + i * kPanels * kPanel;                                                  \
+    _mm512_storeu_si512(to, a##i);                                                                   \
+    if constexpr (kPanels > 1) _mm512_storeu_si512(to + kPanel, b##i);                               \
+    if constexpr (kPanels > 2) _mm512_storeu_si512(to + 2 * kPanel, c##i);                           \
+    if constexpr (kPanels > 3) _mm512_storeu_si512(to + 3 * kPanel, d##i);                           \
   }
   LITESMITH_EACH_ROW(LITESMITH_WRITE)
 #undef LITESMITH_WRITE
 }
 
+// The rows of a call: 24 sums fill the registers, so the more panels the fewer rows at a time.
 template <int kPanels>
-void Tile(const int16_t* const* rows, int m, int k, const int8_t* panel, size_t stride, int32_t* acc) {
-  switch (m) {
-    case 1: return GemmTile<1, kPanels>(rows, k, panel, stride, acc);
-    case 2: return GemmTile<2, kPanels>(rows, k, panel, stride, acc);
-    case 3: return GemmTile<3, kPanels>(rows, k, panel, stride, acc);
-    case 4: return GemmTile<4, kPanels>(rows, k, panel, stride, acc);
-    case 5: return GemmTile<5, kPanels>(rows, k, panel, stride, acc);
-    case 6: return GemmTile<6, kPanels>(rows, k, panel, stride, acc);
-    case 7: return GemmTile<7, kPanels>(rows, k, panel, stride, acc);
-    case 8: return GemmTile<8, kPanels>(rows, k, panel, stride, acc);
-    case 9: return GemmTile<9, kPanels>(rows, k, panel, stride, acc);
-    case 10: return GemmTile<10, kPanels>(rows, k, panel, stride, acc);
-    case 11: return GemmTile<11, kPanels>(rows, k, panel, stride, acc);
-    default: return GemmTile<12, kPanels>(rows, k, panel, stride, acc);
+void Tiles(const int16_t* const* rows, int m, int k, const int8_t* panel, size_t stride, int32_t* acc) {
+  constexpr int kMost = kPanels > 2 ? 6 : 12;
+  for (; m > 0; m -= kMost, rows += kMost, acc += kMost * kPanels * kPanel) {
+    switch (m) {
+      case 1: GemmTile<1, kPanels>(rows, k, panel, stride, acc); break;
+      case 2: GemmTile<2, kPanels>(rows, k, panel, stride, acc); break;
+      case 3: GemmTile<3, kPanels>(rows, k, panel, stride, acc); break;
+      case 4: GemmTile<4, kPanels>(rows, k, panel, stride, acc); break;
+      case 5: GemmTile<5, kPanels>(rows, k, panel, stride, acc); break;
+      case 7: GemmTile<kMost == 12 ? 7 : 6, kPanels>(rows, k, panel, stride, acc); break;
+      case 8: GemmTile<kMost == 12 ? 8 : 6, kPanels>(rows, k, panel, stride, acc); break;
+      case 9: GemmTile<kMost == 12 ? 9 : 6, kPanels>(rows, k, panel, stride, acc); break;
+      case 10: GemmTile<kMost == 12 ? 10 : 6, kPanels>(rows, k, panel, stride, acc); break;
+      case 11: GemmTile<kMost == 12 ? 11 : 6, kPanels>(rows, k, panel, stride, acc); break;
+      case 6: GemmTile<6, kPanels>(rows, k, panel, stride, acc); break;
+      default: GemmTile<kMost, kPanels>(rows, k, panel, stride, acc); break;
+    }
   }
 }
 
-void s16s8_gemm_12x32__avx512vnni(const int16_t* const* rows, int m, int k, const int8_t* panels, size_t panel_stride,
-                                  int num_panels, int32_t* acc) {
-  if (num_panels == 1) {
-    Tile<1>(rows, m, k, panels, panel_stride, acc);
-  } else {
-    Tile<2>(rows, m, k, panels, panel_stride, acc);
+void s16s8_gemm_6x64__avx512vnni(const int16_t* const* rows, int m, int k, const int8_t* panels, size_t panel_stride,
+                                 int num_panels, int32_t* acc) {
+  switch (num_panels) {
+    case 1: return Tiles<1>(rows, m, k, panels, panel_stride, acc);
+    case 2: return Tiles<2>(rows, m, k, panels, panel_stride, acc);
+    case 3: return Tiles<3>(rows, m, k, panels, panel_stride, acc);
+    default: return Tiles<4>(rows, m, k, panels, panel_stride, acc);
   }
 }
 
@@ -115,9 +131,54 @@ struct Channels16 {
 };
 
 inline unsigned FirstOf16(int n) { return n >= 16 ? 0xFFFF : (1u << n) - 1; }
+inline unsigned FirstOf32(int n) { return n >= 32 ? 0xFFFFFFFFu : (1u << n) - 1; }
+
+// The same in 32 bits (RequantView::narrow): not narrowed to int16 yet, and not clamped.
+struct NarrowChannels16 {
+  NarrowChannels16(const RequantView& q, int c)
+      : bias(_mm512_loadu_si512(q.narrow.bias + c)),
+        round(_mm512_loadu_si512(q.narrow.round + c)),
+        shift(_mm512_loadu_si512(q.narrow.shift + c)),
+        low(_mm512_loadu_si512(q.multiplier + c)),
+        high(_mm512_slli_epi32(low, 16)) {}
+
+  __m512i Requant(__m512i acc) const { return WithBias(_mm512_add_epi32(acc, bias)); }
+  // The high half of `low` is zero, and so is that of its products.
+  __m512i WithBias(__m512i x) const {
+    const __m512i sum = _mm512_dpwssd_epi32(_mm512_mulhi_epu16(x, low), x, high);
+    return _mm512_srav_epi32(_mm512_add_epi32(sum, round), shift);
+  }
+
+  __m512i bias, round, shift, low, high;
+};
+
+// Two vectors of 16 to one of 32, clamped; in order.
+inline __m512i Together(__m512i first, __m512i second, __m512i lo, __m512i hi) {
+  const __m512i order = _mm512_setr_epi64(0, 2, 4, 6, 1, 3, 5, 7);
+  const __m512i both = _mm512_permutexvar_epi64(order, _mm512_packs_epi32(first, second));
+  return _mm512_min_epi16(_mm512_max_epi16(both, lo), hi);
+}
+
+void NarrowRequant(const int32_t* acc, int acc_stride, int m, int n, const RequantView& q, int16_t* out,
+                   size_t out_stride) {
+  const __m512i lo = _mm512_set1_epi16(static_cast<int16_t>(q.lo)), hi = _mm512_set1_epi16(static_cast<int16_t>(q.hi));
+  for (int c = 0; c < n; c += 32) {
+    const bool two = n - c > 16;  // vectors of sums
+    const NarrowChannels16 first(q, c), second(q, two ? c + 16 : c);
+    const int32_t* from = acc + c;
+    const int32_t* from2 = two ? from + 16 : from;
+    const __mmask32 mask = FirstOf32(n - c);
+    int16_t* to = out + c;
+    for (int i = 0; i < m; ++i, from += acc_stride, from2 += acc_stride, to += out_stride) {
+      const __m512i a = first.Requant(_mm512_loadu_si512(from)), b = second.Requant(_mm512_loadu_si512(from2));
+      _mm512_mask_storeu_epi16(to, mask, Together(a, b, lo, hi));
+    }
+  }
+}
 
 void requant_s32_s16__avx512(const int32_t* acc, int acc_stride, int m, int n, const RequantView& q, int16_t* out,
                              size_t out_stride) {
+  if (q.narrow.bias != nullptr) return NarrowRequant(acc, acc_stride, m, n, q, out, out_stride);
   for (int c = 0; c < n; c += 16) {
     const Channels16 channels(q, c);
     const __mmask16 mask = static_cast<__mmask16>(FirstOf16(n - c));
@@ -129,47 +190,142 @@ void requant_s32_s16__avx512(const int32_t* acc, int acc_stride, int m, int n, c
   }
 }
 
-inline __m256i Load256(const void* p) { return _mm256_loadu_si256(static_cast<const __m256i*>(p)); }
-
-// Two taps of 16 channels: unpacked to pairs, the channels in the order of DwWeightIndex.
-#define LITESMITH_TAP_PAIR(t, w_low, w_high)                                                    \
-  {                                                                                             \
-    const __m256i one = Load256(taps[t] + channel), two = Load256(taps[(t) + 1] + channel);     \
-    low = _mm256_dpwssd_epi32(low, _mm256_unpacklo_epi16(one, two), w_low);                     \
-    high = _mm256_dpwssd_epi32(high, _mm256_unpackhi_epi16(one, two), w_high);                  \
-  }
-
-// Back to channel order: low has 0-3 and 8-11, high 4-7 and 12-15.
-inline __m512i InOrder(__m256i low, __m256i high) {
-  const __m512i both = _mm512_inserti64x4(_mm512_castsi256_si512(low), high, 1);
-  return _mm512_shuffle_i32x4(both, both, _MM_SHUFFLE(3, 1, 2, 0));
+// A depthwise convolution takes 32 channels at a time, or the last 16 with nothing in the upper half. Unpacking two taps
+// to pairs delivers channels 0-3, 8-11, 16-19 and 24-27 in `low`, the others in `high`; packing undoes it.
+template <bool kTwo>
+inline __m512i LoadChannels(const int16_t* p) {
+  return kTwo ? _mm512_loadu_si512(p)
+              : _mm512_zextsi256_si512(_mm256_loadu_si256(reinterpret_cast<const __m256i*>(p)));
 }
 
-void s16s8_dwconv_1x16__avx512vnni(const int16_t* const* taps, int pixels, int num_taps, int channel, int n,
-                                   const int16_t* weights, const RequantView& q, int16_t* out, size_t out_stride) {
-  const Channels16 channels(q, 0);
-  const __mmask16 mask = static_cast<__mmask16>(FirstOf16(n));
-  if (num_taps == 10) {  // 3x3, the usual one: all weights in registers
-    const __m256i a0 = Load256(weights), b0 = Load256(weights + 16), a1 = Load256(weights + 32);
-    const __m256i b1 = Load256(weights + 48), a2 = Load256(weights + 64), b2 = Load256(weights + 80);
-    const __m256i a3 = Load256(weights + 96), b3 = Load256(weights + 112), a4 = Load256(weights + 128);
-    const __m256i b4 = Load256(weights + 144);
-    for (int p = 0; p < pixels; ++p, taps += 10, out += out_stride) {
-      __m256i low = _mm256_setzero_si256(), high = low;
-      LITESMITH_TAP_PAIR(0, a0, b0)
-      LITESMITH_TAP_PAIR(2, a1, b1)
-      LITESMITH_TAP_PAIR(4, a2, b2)
-      LITESMITH_TAP_PAIR(6, a3, b3)
-      LITESMITH_TAP_PAIR(8, a4, b4)
-      _mm256_mask_storeu_epi16(out, mask, channels.Requant(InOrder(low, high)));
+// Of both blocks of 16 channels, which are `stride` apart.
+template <bool kTwo>
+inline __m512i LoadWeights(const int16_t* p, size_t stride) {
+  const __m512i first = LoadChannels<false>(p);
+  if (!kTwo) return first;
+  return _mm512_inserti64x4(first, _mm256_loadu_si256(reinterpret_cast<const __m256i*>(p + stride)), 1);
+}
+
+inline __m512i Low(__m512i first, __m512i second) { return _mm512_shuffle_i32x4(first, second, _MM_SHUFFLE(2, 0, 2, 0)); }
+inline __m512i High(__m512i first, __m512i second) { return _mm512_shuffle_i32x4(first, second, _MM_SHUFFLE(3, 1, 3, 1)); }
+
+class NarrowFinish {
+ public:
+  NarrowFinish(const RequantView& q, int n)
+      : low_(q, 0), high_(q, n > kPanel ? kPanel : 0), mask_(FirstOf32(n)),
+        lo_(_mm512_set1_epi16(static_cast<int16_t>(q.lo))), hi_(_mm512_set1_epi16(static_cast<int16_t>(q.hi))) {
+    Reorder(&low_.bias, &high_.bias);
+    Reorder(&low_.round, &high_.round);
+    Reorder(&low_.shift, &high_.shift);
+    Reorder(&low_.low, &high_.low);
+    Reorder(&low_.high, &high_.high);
+  }
+  __m512i low_start() const { return low_.bias; }
+  __m512i high_start() const { return high_.bias; }
+  void Store(__m512i low, __m512i high, int16_t* out) const {
+    const __m512i both = _mm512_packs_epi32(low_.WithBias(low), high_.WithBias(high));
+    _mm512_mask_storeu_epi16(out, mask_, _mm512_min_epi16(_mm512_max_epi16(both, lo_), hi_));
+  }
+
+ private:
+  static void Reorder(__m512i* first, __m512i* second) {
+    const __m512i low = Low(*first, *second);
+    *second = High(*first, *second);
+    *first = low;
+  }
+  NarrowChannels16 low_, high_;
+  __mmask32 mask_;
+  __m512i lo_, hi_;
+};
+
+class WideFinish {
+ public:
+  WideFinish(const RequantView& q, int n) : first_(q, 0), second_(q, n > kPanel ? kPanel : 0), n_(n) {}
+  __m512i low_start() const { return _mm512_setzero_si512(); }
+  __m512i high_start() const { return _mm512_setzero_si512(); }
+  void Store(__m512i low, __m512i high, int16_t* out) const {
+    const __m512i first = _mm512_permutex2var_epi64(low, _mm512_setr_epi64(0, 1, 8, 9, 2, 3, 10, 11), high);
+    const __m512i second = _mm512_permutex2var_epi64(low, _mm512_setr_epi64(4, 5, 12, 13, 6, 7, 14, 15), high);
+    _mm256_mask_storeu_epi16(out, static_cast<__mmask16>(FirstOf16(n_)), first_.Requant(first));
+    if (n_ <= kPanel) return;
+    _mm256_mask_storeu_epi16(out + kPanel, static_cast<__mmask16>(FirstOf16(n_ - kPanel)), second_.Requant(second));
+  }
+
+ private:
+  Channels16 first_, second_;
+  int n_;
+};
+
+#define LITESMITH_TAP_PAIR(first, second, w_low, w_high)                                                    \
+  {                                                                                                         \
+    const __m512i one = LoadChannels<kTwo>((first) + at), two = LoadChannels<kTwo>((second) + at);          \
+    low = _mm512_dpwssd_epi32(low, _mm512_unpacklo_epi16(one, two), w_low);                                 \
+    high = _mm512_dpwssd_epi32(high, _mm512_unpackhi_epi16(one, two), w_high);                              \
+  }
+
+template <bool kTwo, class Finish>
+void DwBlock(const int16_t* const* taps, int num_taps, const DwRun* runs, int num_runs, int channel,
+             const int16_t* weights, const Finish& finish_, int16_t* out, size_t out_stride) {
+  const size_t stride = static_cast<size_t>(num_taps) * kPanel;
+  const Finish finish = finish_;  // a local stays in registers: no store can change it
+  if (num_taps == 10) {           // 3x3, the usual one: all weights and pointers in registers
+#define LITESMITH_PAIR_WEIGHTS(i)                                            \
+  const __m512i a##i = LoadWeights<kTwo>(weights + i * 2 * kPanel, stride);  \
+  const __m512i b##i = LoadWeights<kTwo>(weights + (i * 2 + 1) * kPanel, stride);
+    LITESMITH_PAIR_WEIGHTS(0)
+    LITESMITH_PAIR_WEIGHTS(1)
+    LITESMITH_PAIR_WEIGHTS(2)
+    LITESMITH_PAIR_WEIGHTS(3)
+    LITESMITH_PAIR_WEIGHTS(4)
+#undef LITESMITH_PAIR_WEIGHTS
+    for (const DwRun* run = runs; run < runs + num_runs; ++run, taps += 10) {
+      const int16_t *t0 = taps[0], *t1 = taps[1], *t2 = taps[2], *t3 = taps[3], *t4 = taps[4];
+      const int16_t *t5 = taps[5], *t6 = taps[6], *t7 = taps[7], *t8 = taps[8], *t9 = taps[9];
+      const ptrdiff_t step = run->step, end = channel + run->pixels * step;
+      for (ptrdiff_t at = channel; at != end; at += step, out += out_stride) {
+        __m512i low = finish.low_start(), high = finish.high_start();
+        LITESMITH_TAP_PAIR(t0, t1, a0, b0)
+        LITESMITH_TAP_PAIR(t2, t3, a1, b1)
+        LITESMITH_TAP_PAIR(t4, t5, a2, b2)
+        LITESMITH_TAP_PAIR(t6, t7, a3, b3)
+        LITESMITH_TAP_PAIR(t8, t9, a4, b4)
+        finish.Store(low, high, out);
+      }
     }
     return;
   }
-  for (int p = 0; p < pixels; ++p, taps += num_taps, out += out_stride) {
-    __m256i low = _mm256_setzero_si256(), high = low;
-    const int16_t* w = weights;
-    for (int t = 0; t < num_taps; t += 2, w += 2 * kPanel) LITESMITH_TAP_PAIR(t, Load256(w), Load256(w + kPanel))
-    _mm256_mask_storeu_epi16(out, mask, channels.Requant(InOrder(low, high)));
+  for (const DwRun* run = runs; run < runs + num_runs; ++run, taps += num_taps) {
+    ptrdiff_t at = channel;
+    for (int p = 0; p < run->pixels; ++p, at += run->step, out += out_stride) {
+      __m512i low = finish.low_start(), high = finish.high_start();
+      const int16_t* w = weights;
+      for (int t = 0; t < num_taps; t += 2, w += 2 * kPanel) {
+        LITESMITH_TAP_PAIR(taps[t], taps[t + 1], LoadWeights<kTwo>(w, stride), LoadWeights<kTwo>(w + kPanel, stride))
+      }
+      finish.Store(low, high, out);
+    }
+  }
+}
+#undef LITESMITH_TAP_PAIR
+
+template <class Finish>
+void DwChannels(const int16_t* const* taps, int num_taps, const DwRun* runs, int num_runs, int channel, int n,
+                const int16_t* weights, const RequantView& q, int16_t* out, size_t out_stride) {
+  const Finish finish(q, n);
+  if (n > kPanel) {
+    DwBlock<true>(taps, num_taps, runs, num_runs, channel, weights, finish, out, out_stride);
+  } else {
+    DwBlock<false>(taps, num_taps, runs, num_runs, channel, weights, finish, out, out_stride);
+  }
+}
+
+void s16s8_dwconv_1x32__avx512vnni(const int16_t* const* taps, int num_taps, const DwRun* runs, int num_runs, int channel,
+                                   int n, const int16_t* weights, const RequantView& q, int16_t* out,
+                                   size_t out_stride) {
+  for (int c = 0; c < n; c += 2 * kPanel) {
+    (q.narrow.bias != nullptr ? DwChannels<NarrowFinish> : DwChannels<WideFinish>)(
+        taps, num_taps, runs, num_runs, channel + c, n - c < 2 * kPanel ? n - c : 2 * kPanel,
+        weights + static_cast<size_t>(c) * num_taps, FromChannel(q, c), out + c, out_stride);
   }
 }
 
@@ -177,8 +333,8 @@ void s16s8_dwconv_1x16__avx512vnni(const int16_t* const* taps, int pixels, int n
 
 void FillAvx512Vnni(KernelTable* t) {
   t->requant_s32_s16 = {"requant_s32_s16__avx512", requant_s32_s16__avx512};
-  t->s16s8_dwconv = {"s16s8_dwconv_1x16__avx512vnni", s16s8_dwconv_1x16__avx512vnni};
-  t->s16s8_gemm = {"s16s8_gemm_12x32__avx512vnni", 12, 2, 2, 0, PackPairs, s16s8_gemm_12x32__avx512vnni, nullptr};
+  t->s16s8_dwconv = {"s16s8_dwconv_1x32__avx512vnni", s16s8_dwconv_1x32__avx512vnni};
+  t->s16s8_gemm = {"s16s8_gemm_6x64__avx512vnni", 12, 4, 2, 0, PackPairs, s16s8_gemm_6x64__avx512vnni, nullptr};
 }
 
 }  // namespace litesmith

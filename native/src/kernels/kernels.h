@@ -18,6 +18,10 @@ constexpr int kPanel = 16;
 // `offset` holds bias * multiplier + rounding + 2^62, so that the arithmetic shift of a possibly negative number
 // becomes a logical one, which AVX2 has; `center` = low32(2^62 >> shift) takes it out again.
 // 64-bit values are stored as even channels and odd channels apart, the way 32x32->64 bit multiplies deliver them.
+//
+// `narrow` has the same in 32 bits, for int32 sums: with x = acc + bias and the halves of x,
+// (high * multiplier + (low * multiplier >> 16) + round) >> shift. It is equal to the above where x fits 32 bits and the
+// above shifts by 17 at least; otherwise its pointers are null. Multipliers have 15 bits.
 struct RequantView {
   const int32_t* multiplier;
   const int32_t* center;
@@ -26,7 +30,29 @@ struct RequantView {
   const uint64_t* shift_even;
   const uint64_t* shift_odd;
   int32_t lo, hi;
+  struct {
+    const int32_t* bias;
+    const int32_t* round;
+    const int32_t* shift;
+  } narrow;
 };
+
+// The view of the channels from c on, a multiple of kPanel.
+static inline RequantView FromChannel(const RequantView& q, int c) {
+  RequantView r = q;
+  r.multiplier += c;
+  r.center += c;
+  r.offset_even += c / 2;
+  r.offset_odd += c / 2;
+  r.shift_even += c / 2;
+  r.shift_odd += c / 2;
+  if (q.narrow.bias != nullptr) {
+    r.narrow.bias += c;
+    r.narrow.round += c;
+    r.narrow.shift += c;
+  }
+  return r;
+}
 
 // FULLY_CONNECTED requantizes in double: out = clamp(round((acc + bias) * scale)).
 struct DoubleRequantView {
@@ -106,11 +132,15 @@ using RequantDoubleFn = void(const int32_t* acc, int acc_stride, int m, int n, c
 // unpack instructions deliver channels (0-3, 8-11, then 4-7, 12-15).
 static inline int DwWeightIndex(int c) { return ((c >> 2) & 1) * kPanel + ((c >> 3) * 4 + (c & 3)) * 2; }
 
-// One block of up to kPanel channels over a run of pixels. taps[p * num_taps + t] points at channel 0 of the input
-// pixel under tap t; num_taps is even; weights are [num_taps / 2][2 * kPanel], see DwWeightIndex. Reads kPanel
-// channels whatever n is.
-using DwConvFn = void(const int16_t* const* taps, int pixels, int num_taps, int channel, int n, const int16_t* weights,
-                      const RequantView& q, int16_t* out, size_t out_stride);
+// Pixels beside each other: the input under tap t of pixel i of run r is at taps[r * num_taps + t] + i * step.
+struct DwRun {
+  int pixels;
+  ptrdiff_t step;
+};
+// n channels, from `channel` on, of some runs of pixels. Taps point at channel 0; their number is even; weights are
+// [n / kPanel, rounded up][num_taps / 2][2 * kPanel], see DwWeightIndex. Reads whole blocks of kPanel channels whatever n is.
+using DwConvFn = void(const int16_t* const* taps, int num_taps, const DwRun* runs, int num_runs, int channel, int n,
+                      const int16_t* weights, const RequantView& q, int16_t* out, size_t out_stride);
 using AddS16Fn = void(const int16_t* a, const int16_t* b, int n, const AddView& p, int16_t* out);
 using MulS16Fn = void(const int16_t* a, const int16_t* b, int n, const ScaleView& p, int16_t* out);
 using ScaleS16Fn = void(const int16_t* in, int n, const ScaleView& p, int16_t* out);
@@ -168,6 +198,8 @@ using Dw3x3RowFn = void(const Dw3x3Row& v, int out_begin, int out_end, float* ou
 using AddF32Fn = void(const float* a, const float* b, int n, float lo, float hi, float* out);
 // even[i] = row[2 * i], odd[i] = row[2 * i + 1] for all of n values; reads and writes whole vectors.
 using SplitRowFn = void(const float* row, int n, float* even, float* odd);
+// out[c * out_stride + i] = in[i * channels + c] for all of n pixels.
+using SplitChannelsFn = void(const float* in, int n, int channels, float* out, size_t out_stride);
 // Several output channels from the same taps, those of all input channels; weights [num_taps][outputs padded to 8].
 using ConvPlaneFn = void(const float* const* taps, int num_taps, const float* weights, const float* bias, int outputs,
                          float lo, float hi, int width, float* out, size_t out_stride);

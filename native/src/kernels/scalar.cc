@@ -71,15 +71,19 @@ void requant_double_s16__scalar(const int32_t* acc, int acc_stride, int m, int n
   }
 }
 
-void s16s8_dwconv_1x16__scalar(const int16_t* const* taps, int pixels, int num_taps, int channel, int n,
-                               const int16_t* weights, const RequantView& q, int16_t* out, size_t out_stride) {
-  for (int p = 0; p < pixels; ++p) {
-    for (int c = 0; c < n; ++c) {
-      int32_t sum = 0;
-      for (int t = 0; t < num_taps; ++t) {
-        sum += taps[p * num_taps + t][channel + c] * weights[(t / 2) * 2 * kPanel + DwWeightIndex(c) + t % 2];
+void s16s8_dwconv_1x1__scalar(const int16_t* const* taps, int num_taps, const DwRun* runs, int num_runs, int channel,
+                              int n, const int16_t* weights, const RequantView& q, int16_t* out, size_t out_stride) {
+  for (const DwRun* run = runs; run < runs + num_runs; ++run, taps += num_taps) {
+    for (int p = 0; p < run->pixels; ++p, out += out_stride) {
+      for (int c = 0; c < n; ++c) {
+        const int16_t* block = weights + c / kPanel * num_taps * kPanel;
+        int32_t sum = 0;
+        for (int t = 0; t < num_taps; ++t) {
+          const int16_t weight = block[(t / 2) * 2 * kPanel + DwWeightIndex(c % kPanel) + t % 2];
+          sum += taps[t][p * run->step + channel + c] * weight;
+        }
+        out[c] = RequantOne(static_cast<uint64_t>(int64_t{sum}), c, q);
       }
-      out[p * out_stride + c] = RequantOne(static_cast<uint64_t>(int64_t{sum}), c, q);
     }
   }
 }
@@ -256,6 +260,12 @@ void f32_add__scalar(const float* a, const float* b, int n, float lo, float hi, 
   for (int i = 0; i < n; ++i) out[i] = ClampF(a[i] + b[i], lo, hi);
 }
 
+void f32_split_channels__scalar(const float* in, int n, int channels, float* out, size_t out_stride) {
+  for (int c = 0; c < channels; ++c) {
+    for (int i = 0; i < n; ++i) out[c * out_stride + i] = in[i * channels + c];
+  }
+}
+
 void f32_split_row__scalar(const float* row, int n, float* even, float* odd) {
   for (int i = 0; i < n; ++i) (i % 2 == 0 ? even : odd)[i / 2] = row[i];
 }
@@ -267,10 +277,11 @@ KernelTable MakeTable() {
   t.s16s16_gemm = {"s16s16_gemm_1x16__scalar", 1, 1, 2, 0, gemm_pack_pairs<int16_t>, gemm_1x16__scalar<int16_t>, nullptr};
   t.f32_spmm[0] = {"f32_spmm_1x8__scalar", 8, f32_spmm_1x8__scalar};
   t.f32_spmm_4x1[0] = {"f32_spmm_4x8__scalar", 8, f32_spmm_4x8__scalar};
+  t.f32_spmm_tiling = t.f32_spmm_4x1_tiling = {SpmmTiling::kAllInputs, 0, 0, 8};
   t.requant_s32_s16 = {"requant_s32_s16__scalar", requant_s32_s16__scalar};
   t.requant_s64_s16 = {"requant_s64_s16__scalar", requant_s64_s16__scalar};
   t.requant_double_s16 = {"requant_double_s16__scalar", requant_double_s16__scalar};
-  t.s16s8_dwconv = {"s16s8_dwconv_1x16__scalar", s16s8_dwconv_1x16__scalar};
+  t.s16s8_dwconv = {"s16s8_dwconv_1x1__scalar", s16s8_dwconv_1x1__scalar};
   t.s16_add_blocks = {"s16_add_blocks__scalar", s16_add_blocks__scalar};
   t.s16_add = {"s16_add__scalar", s16_add__scalar};
   t.s16_sub = {"s16_sub__scalar", s16_sub__scalar};
@@ -285,6 +296,7 @@ KernelTable MakeTable() {
   t.f32_dwconv3x3_row = {"f32_dwconv3x3_row__scalar", f32_dwconv3x3_row__scalar};
   t.f32_add = {"f32_add__scalar", f32_add__scalar};
   t.f32_split_row = {"f32_split_row__scalar", f32_split_row__scalar};
+  t.f32_split_channels = {"f32_split_channels__scalar", f32_split_channels__scalar};
   t.f32_dwconv3x3_plane = {"f32_dwconv3x3_plane__scalar", f32_dwconv3x3_plane__scalar};
   t.f32_conv_plane = {"f32_conv_plane__scalar", f32_conv_plane__scalar};
   return t;

@@ -27,6 +27,7 @@ namespace litesmith {
   X(f32_dwconv3x3_plane, Dw3x3PlaneFn)     \
   X(f32_conv_plane, ConvPlaneFn)           \
   X(f32_split_row, SplitRowFn)             \
+  X(f32_split_channels, SplitChannelsFn)   \
   X(f32_dwconv3x3_row, Dw3x3RowFn)         \
   X(f32_add, AddF32Fn)
 
@@ -36,7 +37,16 @@ struct Kernel {
   Fn* run = nullptr;
 };
 
-constexpr int kSpmmWidths = 8;
+constexpr int kSpmmWidths = 12;
+
+// How a tier cuts sparse products. Of more than `most_inputs` input channels, `inputs_per_part` at a time. Tiles wider than
+// `widest` only where all their inputs fit `tile_bytes`, the first-level cache.
+struct SpmmTiling {
+  static constexpr int kAllInputs = 1 << 30;
+  int most_inputs, inputs_per_part;
+  size_t tile_bytes;
+  int widest;
+};
 
 struct KernelTable {
   const char* tier = nullptr;
@@ -44,6 +54,7 @@ struct KernelTable {
   GemmKernel<int16_t> s16s16_gemm = {};
   SpmmKernel f32_spmm[kSpmmWidths] = {};      // widest first; unused entries at the end are null
   SpmmKernel f32_spmm_4x1[kSpmmWidths] = {};  // the same
+  SpmmTiling f32_spmm_tiling = {}, f32_spmm_4x1_tiling = {};
 #define LITESMITH_DECLARE(slot, Fn) Kernel<Fn> slot;
   LITESMITH_KERNEL_SLOTS(LITESMITH_DECLARE)
 #undef LITESMITH_DECLARE

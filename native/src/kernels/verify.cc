@@ -34,6 +34,7 @@ class Verifier {
         {t_.f32_dwconv3x3_plane.name, [&] { return Dw3x3Plane(); }},
         {t_.f32_conv_plane.name, [&] { return ConvPlane(); }},
         {t_.f32_split_row.name, [&] { return SplitRow(); }},
+        {t_.f32_split_channels.name, [&] { return SplitChannels(); }},
         {t_.f32_dwconv3x3_row.name, [&] { return Dw3x3RowNhwc(); }},
         {t_.f32_add.name, [&] { return AddFloats(); }},
     };
@@ -198,13 +199,18 @@ class Verifier {
   }
 
   struct Channels {
-    std::vector<int32_t> multiplier, center;
+    std::vector<int32_t> multiplier, center, bias, round, shift;
     std::vector<uint64_t> offset_even, offset_odd, shift_even, shift_odd;
     RequantView view{};
   };
 
+  // Every second time such that 32 bits are enough for sums up to 2^30.
   Channels RandomChannels(int n) {
+    const bool narrow = Int(0, 1) == 1;
     Channels q;
+    q.bias.resize(n);
+    q.round.resize(n);
+    q.shift.resize(n);
     q.multiplier.resize(n);
     q.center.resize(n);
     q.offset_even.resize(n / 2);
@@ -212,27 +218,34 @@ class Verifier {
     q.shift_even.resize(n / 2);
     q.shift_odd.resize(n / 2);
     for (int c = 0; c < n; ++c) {
-      const uint64_t shift = Int(8, 46);
+      const uint64_t shift = Int(narrow ? 17 : 8, 46);
       q.multiplier[c] = Int(0, 20) == 0 ? 0 : Int(1 << 14, 32767);
       q.center[c] = static_cast<int32_t>(static_cast<uint32_t>((uint64_t{1} << 62) >> shift));
-      const int64_t bias = static_cast<int64_t>(Int(-(1 << 30), 1 << 30)) * Int(1, 64);
+      const int64_t bias = static_cast<int64_t>(Int(-(1 << 30), (1 << 30) - 1)) * (narrow ? 1 : Int(1, 64));
+      if (narrow) {
+        q.bias[c] = static_cast<int32_t>(bias);
+        q.round[c] = 1 << (shift - 17);
+        q.shift[c] = static_cast<int32_t>(shift) - 16;
+      }
       (c % 2 ? q.offset_odd : q.offset_even)[c / 2] = static_cast<uint64_t>(bias * q.multiplier[c]) +
                                                       (uint64_t{1} << (shift - 1)) + (uint64_t{1} << 62);
       (c % 2 ? q.shift_odd : q.shift_even)[c / 2] = shift;
     }
     const int lo = Int(-32768, 0);
     q.view = {q.multiplier.data(), q.center.data(), q.offset_even.data(), q.offset_odd.data(),
-              q.shift_even.data(), q.shift_odd.data(), lo, Int(0, 32767)};
+              q.shift_even.data(), q.shift_odd.data(), lo, Int(0, 32767), {}};
+    if (narrow) q.view.narrow = {q.bias.data(), q.round.data(), q.shift.data()};
     return q;
   }
 
   bool Requant() {
-    for (int n : {1, 5, 8, 16, 17, 31, 32}) {
+    for (int n : {1, 5, 8, 16, 17, 31, 32, 50, 64, 3, 16, 32, 33, 80}) {
       const int padded = (n + kPanel - 1) / kPanel * kPanel, m = 3;
       const Channels q = RandomChannels(padded);
       std::vector<int32_t> acc(static_cast<size_t>(m) * padded);
       std::vector<int64_t> wide(acc.size());
-      for (auto& x : acc) x = Int(0, 8) == 0 ? Int(-2147483647, 2147483647) : Int(-100000000, 100000000);
+      const int most = q.view.narrow.bias != nullptr ? 1 << 30 : 2147483647;
+      for (auto& x : acc) x = Int(0, 8) == 0 ? Int(-most, most) : Int(-100000000, 100000000);
       for (auto& x : wide) x = static_cast<int64_t>(Int(-2147483647, 2147483647)) * Int(1, 100);
       std::vector<int16_t> got(static_cast<size_t>(m) * n), want(got.size());
       t_.requant_s32_s16.run(acc.data(), padded, m, n, q.view, got.data(), n);
@@ -266,17 +279,19 @@ class Verifier {
 
   bool DwConv() {
     for (int taps : {2, 4, 10, 26, 50}) {
-      for (int n : {3, 8, 16}) {
-        const int pixels = Int(1, 5);
-        const Channels q = RandomChannels(kPanel);
+      for (int n : {3, 8, 16, 17, 32, 41, 70}) {
+        const int padded = (n + kPanel - 1) / kPanel * kPanel;
+        const Channels q = RandomChannels(padded);
+        const DwRun runs[] = {{1, 7}, {Int(1, 9), Int(1, 90)}, {2, 32}};
+        const int pixels = runs[0].pixels + runs[1].pixels + runs[2].pixels;
         const std::vector<int16_t> image = Activations(4096);
-        std::vector<int16_t> weights(static_cast<size_t>(taps) * kPanel);
+        std::vector<int16_t> weights(static_cast<size_t>(taps) * padded);
         for (auto& w : weights) w = static_cast<int16_t>(Int(-128, 127));
-        std::vector<const int16_t*> pointers(static_cast<size_t>(pixels) * taps);
-        for (auto& p : pointers) p = image.data() + Int(0, 4000);
+        std::vector<const int16_t*> pointers(3 * static_cast<size_t>(taps));
+        for (auto& p : pointers) p = image.data() + Int(0, 3000);
         std::vector<int16_t> got(static_cast<size_t>(pixels) * n), want(got.size());
-        t_.s16s8_dwconv.run(pointers.data(), pixels, taps, 16, n, weights.data(), q.view, got.data(), n);
-        ref_.s16s8_dwconv.run(pointers.data(), pixels, taps, 16, n, weights.data(), q.view, want.data(), n);
+        t_.s16s8_dwconv.run(pointers.data(), taps, runs, 3, 16, n, weights.data(), q.view, got.data(), n);
+        ref_.s16s8_dwconv.run(pointers.data(), taps, runs, 3, 16, n, weights.data(), q.view, want.data(), n);
         if (!Same(got, want)) return false;
       }
     }
@@ -452,6 +467,19 @@ class Verifier {
       t_.f32_add.run(a.data(), b.data(), n, -1.0f, 2.5f, got.data());
       ref_.f32_add.run(a.data(), b.data(), n, -1.0f, 2.5f, want.data());
       if (!Close(got, want)) return false;
+    }
+    return true;
+  }
+
+  bool SplitChannels() {
+    for (int channels : {1, 2, 3, 4}) {
+      for (int n : {1, 15, 16, 17, 40}) {
+        const std::vector<float> in = Floats(static_cast<size_t>(n) * channels);
+        std::vector<float> got(static_cast<size_t>(channels) * n, 0.0f), want = got;
+        t_.f32_split_channels.run(in.data(), n, channels, got.data(), n);
+        ref_.f32_split_channels.run(in.data(), n, channels, want.data(), n);
+        if (got != want) return false;
+      }
     }
     return true;
   }

@@ -97,7 +97,8 @@ class ConvHybrid : public Op {
       }
       if (!patches_.one_to_one()) {
         step = steps[task.image];
-        GatherBlock(reinterpret_cast<const int16_t*>(shared), task, rows);
+        patches_.Gather(reinterpret_cast<const int16_t*>(shared), task.first, task.pixels, task.group, rows,
+                        gemms_[0].k_padded());
       } else if (tasks.slices() > 1) {
         step = steps[index / tasks.slices()];
         rows = reinterpret_cast<int16_t*>(shared + index / tasks.slices() * BlockBytes());
@@ -159,14 +160,6 @@ class ConvHybrid : public Op {
     gemms_[task.group].Run(rows, steps, task.pixels, task.panel_begin, task.panel_end,
                            out + static_cast<size_t>(task.first) * out_channels_ + task.group * gemms_[0].n(),
                            out_channels_);
-  }
-
-  void GatherBlock(const int16_t* rounded, const ConvTask& task, int16_t* rows) const {
-    const int k = patches_.values(), k_padded = gemms_[0].k_padded();
-    for (int i = 0; i < task.pixels; ++i, rows += k_padded) {
-      patches_.Gather(rounded, task.first + i, task.group, rows);
-      std::memset(rows + k, 0, sizeof(int16_t) * (k_padded - k));
-    }
   }
 
   // Rounds the pixels under a task by one step, and returns it.

@@ -1,7 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
 // CONV_2D int16x8: 1x1 kernels read the image in place, others gather a block of pixels (im2col) per worker.
 #include <algorithm>
-#include <cstring>
 
 #include "ops/conv_tasks.h"
 #include "ops/gemm.h"
@@ -70,13 +69,10 @@ class Conv16 : public Op {
           rows[i] = patches_.Under(in, task.first + i) + task.group * patches_.group_in();
         }
       } else {
-        const int k = gemms_[0].k(), k_padded = gemms_[0].k_padded();
+        const int k = gemms_[0].k_padded();
         auto* gathered = reinterpret_cast<int16_t*>(args.scratch + worker * WorkerBytes());
-        for (int i = 0; i < task.pixels; ++i, gathered += k_padded) {
-          rows[i] = gathered;
-          patches_.Gather(in, task.first + i, task.group, gathered);
-          std::memset(gathered + k, 0, sizeof(int16_t) * (k_padded - k));
-        }
+        patches_.Gather(in, task.first, task.pixels, task.group, gathered, k);
+        for (int i = 0; i < task.pixels; ++i) rows[i] = gathered + static_cast<size_t>(i) * k;
       }
       gemms_[task.group].Run(rows, task.pixels, task.panel_begin, task.panel_end,
                              out + static_cast<size_t>(task.first) * out_channels_ + task.group * gemms_[0].n(),

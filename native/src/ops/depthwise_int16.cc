@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
-// DEPTHWISE_CONV_2D int16x8, any kernel, stride and dilation: a list of input pointers per output pixel, blocks of 16
+// DEPTHWISE_CONV_2D int16x8, any kernel, stride and dilation: input pointers for each run of output pixels, blocks of
 // channels outermost so that their weights and constants stay close.
 #include <algorithm>
 #include <cstring>
@@ -56,7 +56,13 @@ class DepthwiseConv16 : public Op {
                 t % 2] = weights_[static_cast<size_t>(t) * channels_ + c];
       }
     }
-    requant_.Build(multipliers_, bias_, lo_, hi_);
+    std::vector<int64_t> reach(channels_, 0);
+    for (int t = 0; t < kernel_h_ * kernel_w_; ++t) {
+      for (int c = 0; c < channels_; ++c) {
+        reach[c] += 32768 * std::abs(static_cast<int>(weights_[static_cast<size_t>(t) * channels_ + c]));
+      }
+    }
+    requant_.Build(multipliers_, bias_, reach, lo_, hi_);
   }
 
   bool InferShapes(const std::vector<Shape>& in, std::vector<Shape>* out) override {
@@ -65,12 +71,16 @@ class DepthwiseConv16 : public Op {
     y_ = WindowOf(params_.padding, in_[1], kernel_h_, params_.stride_height, params_.dilation_height);
     x_ = WindowOf(params_.padding, in_[2], kernel_w_, params_.stride_width, params_.dilation_width);
     (*out)[0] = {in_[0], y_.out, x_.out, channels_};
+    const int stride = params_.stride_width, last = in_[2] - 1 - (kernel_w_ - 1) * params_.dilation_width + x_.pad;
+    inside_begin_ = std::min(x_.out, (x_.pad + stride - 1) / stride);
+    inside_end_ = std::clamp(last < 0 ? 0 : last / stride + 1, inside_begin_, x_.out);
     return true;
   }
 
-  // Zeros for taps outside the image, one row of pointers per worker, and the repeated input if there is a multiplier.
+  // Zeros for taps outside the image, runs of pixels and their pointers per worker, and the repeated input if there is a
+  // multiplier.
   size_t ScratchBytes(int num_threads) const override {
-    return ZeroBytes() + num_threads * PointerBytes() + (multiplier_ > 1 ? NumElements(in_) * multiplier_ * 2 + 64 : 0);
+    return ZeroBytes() + num_threads * WorkerBytes() + (multiplier_ > 1 ? NumElements(in_) * multiplier_ * 2 + 64 : 0);
   }
 
   void Run(const RunArgs& args) override {
@@ -78,8 +88,7 @@ class DepthwiseConv16 : public Op {
     std::memset(zeros, 0, ZeroBytes());
     const auto* in = static_cast<const int16_t*>(args.inputs[0]);
     if (multiplier_ > 1) {
-      auto* repeated =
-          reinterpret_cast<int16_t*>(args.scratch + ZeroBytes() + args.pool->num_threads() * PointerBytes());
+      auto* repeated = reinterpret_cast<int16_t*>(args.scratch + ZeroBytes() + args.pool->num_threads() * WorkerBytes());
       const int64_t values = NumElements(in_);
       for (int64_t i = 0; i < values; ++i) {
         for (int m = 0; m < multiplier_; ++m) repeated[i * multiplier_ + m] = in[i];
@@ -92,37 +101,50 @@ class DepthwiseConv16 : public Op {
     const int slices = threads > 1 && rows < 8 * threads ? std::min(blocks, (8 * threads + rows - 1) / rows) : 1;
     args.pool->Run(rows * slices, [&](int task, int worker) {
       const int row = task / slices, slice = task % slices;
-      auto** taps = reinterpret_cast<const int16_t**>(args.scratch + ZeroBytes() + worker * PointerBytes());
-      FillPointers(in, row, zeros, taps);
+      auto* runs = reinterpret_cast<DwRun*>(args.scratch + ZeroBytes() + worker * WorkerBytes());
+      auto** taps = reinterpret_cast<const int16_t**>(runs + MostRuns());
+      const int num_runs = FindRuns(in, row, zeros, runs, taps);
       int16_t* line = out + static_cast<int64_t>(row) * x_.out * channels_;
-      const int end = std::min(channels_, blocks * (slice + 1) / slices * kPanel);
-      for (int c = blocks * slice / slices * kPanel; c < end; c += kPanel) {
-        kernels_.s16s8_dwconv.run(taps, x_.out, taps_, c, std::min(kPanel, channels_ - c),
-                                  packed_.data() + static_cast<size_t>(c) * taps_, requant_.View(c), line + c, channels_);
-      }
+      const int begin = blocks * slice / slices * kPanel, end = std::min(channels_, blocks * (slice + 1) / slices * kPanel);
+      kernels_.s16s8_dwconv.run(taps, taps_, runs, num_runs, begin, end - begin,
+                                packed_.data() + static_cast<size_t>(begin) * taps_, requant_.View(begin), line + begin,
+                                channels_);
     });
   }
 
  private:
-  size_t ZeroBytes() const { return (static_cast<size_t>(channels_) * 2 + 2 * kPanel + 127) / 64 * 64; }
-  size_t PointerBytes() const { return (static_cast<size_t>(x_.out) * taps_ * sizeof(void*) + 63) / 64 * 64; }
+  int64_t RowValues() const { return static_cast<int64_t>(in_[2]) * channels_; }
+  // A row of them: runs go along it as along a row of the image.
+  size_t ZeroBytes() const { return (static_cast<size_t>(RowValues()) * 2 + 2 * kPanel + 127) / 64 * 64; }
+  size_t MostRuns() const { return static_cast<size_t>(x_.out - inside_end_ + inside_begin_ + 1); }
+  size_t WorkerBytes() const { return (MostRuns() * (sizeof(DwRun) + taps_ * sizeof(void*)) + 63) / 64 * 64; }
 
-  void FillPointers(const int16_t* in, int row, const int16_t* zeros, const int16_t** taps) const {
-    const int b = row / y_.out, y = row % y_.out;
-    const int y0 = y * params_.stride_height - y_.pad;
-    const int real_taps = kernel_h_ * kernel_w_;
-    for (int t = 0; t < real_taps; ++t) {
-      const int iy = y0 + t / kernel_w_ * params_.dilation_height, dx = t % kernel_w_ * params_.dilation_width - x_.pad;
+  // The pixels all of whose taps lie between the sides of the image are one run, every other one is its own.
+  int FindRuns(const int16_t* in, int row, const int16_t* zeros, DwRun* runs, const int16_t** taps) const {
+    int count = 0;
+    const ptrdiff_t step = static_cast<ptrdiff_t>(params_.stride_width) * channels_;
+    for (int x = 0; x < x_.out; ++count, taps += taps_) {
+      const int pixels = x == inside_begin_ && x < inside_end_ ? inside_end_ - x : 1;
+      runs[count] = {pixels, step};
+      FindTaps(in, row, x, zeros, taps);
+      x += pixels;
+    }
+    return count;
+  }
+
+  void FindTaps(const int16_t* in, int row, int x, const int16_t* zeros, const int16_t** taps) const {
+    const int b = row / y_.out, y0 = row % y_.out * params_.stride_height - y_.pad, x0 = x * params_.stride_width - x_.pad;
+    const int16_t** tap = taps;
+    for (int ky = 0; ky < kernel_h_; ++ky) {
+      const int iy = y0 + ky * params_.dilation_height;
       const bool row_inside = iy >= 0 && iy < in_[1];
-      const int16_t* line = in + ((static_cast<int64_t>(b) * in_[1] + iy) * in_[2]) * channels_;
-      const int16_t** tap = taps + t;
-      for (int x = 0, ix = dx; x < x_.out; ++x, ix += params_.stride_width, tap += taps_) {
-        *tap = row_inside && ix >= 0 && ix < in_[2] ? line + static_cast<int64_t>(ix) * channels_ : zeros;
+      const int16_t* line = row_inside ? in + (static_cast<int64_t>(b) * in_[1] + iy) * RowValues() : zeros;
+      for (int kx = 0; kx < kernel_w_; ++kx) {
+        const int ix = x0 + kx * params_.dilation_width;
+        *tap++ = ix >= 0 && ix < in_[2] ? line + static_cast<int64_t>(ix) * channels_ : zeros;
       }
     }
-    if (real_taps < taps_) {
-      for (int x = 0; x < x_.out; ++x) taps[x * taps_ + real_taps] = zeros;
-    }
+    if (tap < taps + taps_) *tap = taps[0];  // its weights are zeros
   }
 
   const KernelTable& kernels_;
@@ -136,6 +158,7 @@ class DepthwiseConv16 : public Op {
   Requant requant_;
   Shape in_;
   Window y_, x_;
+  int inside_begin_ = 0, inside_end_ = 0;  // pixels of a row whose taps are all between the sides of the image
 };
 
 }  // namespace

@@ -11,16 +11,19 @@ namespace {
 // 32768 * 65535 < 2^31: the largest sum of |weight| that no partial sum can overflow.
 constexpr int kSafeWeightSum = 65535;
 
+constexpr int kRowsTogether = 12;  // a multiple of every tile height
+
 }  // namespace
 
 void PackedGemm::Pack(const KernelTable& kernels, const int8_t* weights, size_t row_stride, int n, int k) {
   kernels_ = &kernels;
+  reach_ = LargestSums(weights, row_stride, n, k);
   weights_.Pack(kernels.s16s8_gemm, weights, row_stride, n, k, kSafeWeightSum);
 }
 
 void PackedGemm::SetRequant(const std::vector<FixedMultiplier>& multipliers, const std::vector<int64_t>& bias,
                             int32_t lo, int32_t hi) {
-  requant_.Build(multipliers, bias, lo, hi);
+  requant_.Build(multipliers, bias, reach_, lo, hi);
   in_double_ = false;
 }
 
@@ -61,17 +64,17 @@ void PackedGemm::Finish64(const int64_t* acc, int stride, int m, int channel, in
   }
 }
 
-// Panels outer, rows inner: one panel of weights stays in the first-level cache while all rows pass, and all rows are
-// requantized together, so that their channel's constants are loaded once.
+// Panels outer, rows inner: the panels stay in the first-level cache while all rows pass. Rows are requantized a few tiles
+// at a time, while their sums are in that cache too.
 void PackedGemm::Run(const int16_t* const* rows, int m, int panel_begin, int panel_end, int16_t* out,
                      size_t out_stride) const {
-  alignas(64) int32_t acc[kMostRows * kMostPanels * kPanel];
+  alignas(64) int32_t acc[kRowsTogether * kMostPanels * kPanel];
   const int max_panels = weights_.kernel().max_panels;
-  for (int first = 0; first < m; first += kMostRows) {
-    const int count = std::min(kMostRows, m - first);
-    for (int p = panel_begin; p < panel_end; p += max_panels) {
-      const int panels = std::min(max_panels, panel_end - p);
-      const int stride = panels * kPanel, channel = p * kPanel;
+  for (int p = panel_begin; p < panel_end; p += max_panels) {
+    const int panels = std::min(max_panels, panel_end - p);
+    const int stride = panels * kPanel, channel = p * kPanel;
+    for (int first = 0; first < m; first += kRowsTogether) {
+      const int count = std::min(kRowsTogether, m - first);
       int16_t* target = out + static_cast<size_t>(first) * out_stride + channel;
       if (weights_.num_chunks() > 1) {
         RunChunks(rows + first, count, p, panels, acc, target, out_stride);
@@ -86,7 +89,7 @@ void PackedGemm::Run(const int16_t* const* rows, int m, int panel_begin, int pan
 void PackedGemm::RunChunks(const int16_t* const* rows, int m, int panel, int panels, int32_t* acc, int16_t* out,
                            size_t out_stride) const {
   const int stride = panels * kPanel, channel = panel * kPanel;
-  alignas(64) int64_t wide[kMostRows * kMostPanels * kPanel];
+  alignas(64) int64_t wide[kRowsTogether * kMostPanels * kPanel];
   std::fill(wide, wide + m * stride, 0);
   for (int chunk = 0; chunk < weights_.num_chunks(); ++chunk) {
     weights_.Multiply(chunk, rows, m, panel, panels, acc);

@@ -3,10 +3,10 @@
 #include "ops/hybrid_block.h"
 
 #include <algorithm>
-#include <chrono>
 
 #include "ops/depthwise_nhwc.h"
 #include "ops/hybrid_gemm.h"
+#include "ops/part_clock.h"
 
 namespace litesmith {
 namespace {
@@ -18,22 +18,6 @@ constexpr int kRowsPerTask = 14, kFewestRows = 4;
 
 // The place of each operator among the parts of a block.
 enum Part { kBefore, kDepthwise, kAfter };
-
-class PartClock {
- public:
-  PartClock(std::atomic<int64_t>* part_ns, Part part) : total_(part_ns == nullptr ? nullptr : part_ns + part) {
-    if (total_ != nullptr) start_ = std::chrono::steady_clock::now();
-  }
-  ~PartClock() {
-    if (total_ == nullptr) return;
-    const auto spent = std::chrono::steady_clock::now() - start_;
-    *total_ += std::chrono::duration_cast<std::chrono::nanoseconds>(spent).count();
-  }
-
- private:
-  std::atomic<int64_t>* total_;
-  std::chrono::steady_clock::time_point start_;
-};
 
 size_t Aligned(size_t bytes) { return (bytes + 63) / 64 * 64; }
 

@@ -16,7 +16,7 @@
 namespace litesmith {
 
 constexpr int kMostRows = 60;   // rows multiplied together; a multiple of every tier's tile height
-constexpr int kMostPanels = 2;  // of any tier
+constexpr int kMostPanels = 4;  // of any tier
 
 // Whether a kernel makes floats of n channels itself, and then, too, of rows that come in segments.
 template <class Weight>

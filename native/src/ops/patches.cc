@@ -6,6 +6,16 @@
 #include <cstring>
 
 namespace litesmith {
+namespace {
+
+// At least eight values, eight at a time, the last eight as they come: a call of memcpy costs more than these rows.
+inline void CopyRow(const int16_t* from, int n, int16_t* to) {
+  constexpr int kStep = 8;
+  for (int i = 0; i + kStep < n; i += kStep) std::memcpy(to + i, from + i, kStep * sizeof(int16_t));
+  std::memcpy(to + n - kStep, from + n - kStep, kStep * sizeof(int16_t));
+}
+
+}  // namespace
 
 Patches::Patches(const ConvParams& params, const TfLiteTensor& weights, int in_channels, const ZeroPad* pad)
     : params_(params),
@@ -48,9 +58,29 @@ void Patches::FindUnder(const Frame& frame, const int16_t* framed, int first, in
   }
 }
 
-void Patches::Gather(const int16_t* in, int pixel, int group, int16_t* to) const {
-  const int x = pixel % x_.out, y = pixel / x_.out % y_.out, b = pixel / x_.out / y_.out;
-  const int x0 = x * params_.stride_width - x_.pad, y0 = y * params_.stride_height - y_.pad;
+void Patches::Gather(const int16_t* in, int first, int count, int group, int16_t* to, int stride) const {
+  int x = first % x_.out, y = first / x_.out % y_.out, b = first / x_.out / y_.out;
+  const int64_t image = static_cast<int64_t>(in_[1]) * in_[2] * in_[3], line = static_cast<int64_t>(in_[2]) * in_[3];
+  for (; count > 0; --count, to += stride) {
+    const int x0 = x * params_.stride_width - x_.pad, y0 = y * params_.stride_height - y_.pad;
+    const bool inside = x0 >= 0 && x0 + kernel_w_ <= in_[2] && y0 >= 0 &&
+                        y0 + (kernel_h_ - 1) * params_.dilation_height < in_[1];
+    if (inside && has_rows_together() && row_values() >= 8) {
+      const int16_t* from = in + b * image + y0 * line + static_cast<int64_t>(x0) * in_[3];
+      for (int ky = 0; ky < kernel_h_; ++ky, from += params_.dilation_height * line) {
+        CopyRow(from, row_values(), to + ky * row_values());
+      }
+    } else {
+      GatherAt(in + b * image, y0, x0, group, to);
+    }
+    std::fill(to + values(), to + stride, int16_t{0});
+    if (++x < x_.out) continue;
+    x = 0;
+    if (++y == y_.out) y = 0, ++b;
+  }
+}
+
+void Patches::GatherAt(const int16_t* image, int y0, int x0, int group, int16_t* to) const {
   const int channels = in_[3];
   for (int ky = 0; ky < kernel_h_; ++ky) {
     const int iy = y0 + ky * params_.dilation_height;
@@ -59,7 +89,7 @@ void Patches::Gather(const int16_t* in, int pixel, int group, int16_t* to) const
       to += kernel_w_ * group_in_;
       continue;
     }
-    const int16_t* line = in + (static_cast<int64_t>(b) * in_[1] + iy) * in_[2] * channels + group * group_in_;
+    const int16_t* line = image + static_cast<int64_t>(iy) * in_[2] * channels + group * group_in_;
     if (has_rows_together()) {
       const int before = std::clamp(-x0, 0, kernel_w_);
       const int after = std::clamp(x0 + kernel_w_ - in_[2], 0, kernel_w_ - before);

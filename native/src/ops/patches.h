@@ -54,10 +54,13 @@ class Patches {
   // Where the values under output pixels [first, first + count) begin in framed images that follow each other.
   void FindUnder(const Frame& frame, const int16_t* framed, int first, int count, const int16_t** rows) const;
 
-  // The values under output pixel `pixel`, zeros outside the image.
-  void Gather(const int16_t* in, int pixel, int group, int16_t* to) const;
+  // The values under output pixels [first, first + count), zeros outside the image; `stride` of them each, zeros behind
+  // the last.
+  void Gather(const int16_t* in, int first, int count, int group, int16_t* to, int stride) const;
 
  private:
+  void GatherAt(const int16_t* image, int y0, int x0, int group, int16_t* to) const;
+
   ConvParams params_;
   ZeroPad pad_;
   int kernel_h_, kernel_w_, group_in_, groups_;

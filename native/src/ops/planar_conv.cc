@@ -18,7 +18,9 @@ std::unique_ptr<Op> MakePlanarFirstConv(const NodeView& node, const KernelTable&
 namespace {
 
 constexpr int kMostFirstChannels = 4, kMostTaps = 49;
-constexpr size_t kBandBytes = 16 * 1024;
+// Bands: in the first-level cache where each value is used once or twice; larger for the first convolution, which uses each
+// often and pays for the rows that two bands share.
+constexpr size_t kBandBytes = 16 * 1024, kFirstBandBytes = 48 * 1024;
 constexpr int kSlack = 16;  // floats a kernel may touch past the last tap or output
 
 // memcpy for rows of a few values, where the call would cost more than the copy.
@@ -39,14 +41,14 @@ struct Geometry {
   int band = 0;   // output rows at a time
   int width = 0;  // floats of a row in a frame
 
-  bool Plan(const Shape& shape, size_t planes) {
+  bool Plan(const Shape& shape, size_t planes, size_t most_bytes = kBandBytes) {
     in = PlanarOf(shape);
     y = WindowOf(padding, in.height, kernel, stride, 1);
     x = WindowOf(padding, in.width, kernel, stride, 1);
     if (y.out <= 0 || x.out <= 0) return false;
     width = x.out + reach();
     band = 1;
-    while (band < y.out && (FrameFloats(band + 1) * planes + (band + 1) * width) * sizeof(float) <= kBandBytes) ++band;
+    while (band < y.out && (FrameFloats(band + 1) * planes + (band + 1) * width) * sizeof(float) <= most_bytes) ++band;
     return true;
   }
   PlanarShape Out(int channels) const { return {in.batch, y.out, x.out, channels}; }
@@ -62,29 +64,34 @@ struct Geometry {
            kx / stride;
   }
 
-  // The input of output rows [first, first + rows), with zeros where the image ends. Rows are copied in whole vectors:
-  // what runs over the end of one is overwritten by the zeros behind it and by the next.
+  // The input rows under output rows [first, first + rows), of which some may be outside the image.
+  int FirstRow(int first) const { return first * stride - y.pad; }
+  int Rows(int rows) const { return (rows - 1) * stride + kernel; }
+  bool Inside(int row) const { return row >= 0 && row < in.height; }
+
   void Fill(const KernelTable& kernels, const float* plane, int first, int rows, float* frame) const {
+    for (int r = 0; r < Rows(rows); ++r) {
+      const int iy = FirstRow(first) + r;
+      FillRow(kernels, Inside(iy) ? plane + static_cast<int64_t>(iy) * in.width : nullptr, r, frame);
+    }
+  }
+
+  // Row r of a frame, zeros without one. Rows are copied in whole vectors: what runs over the end of one is overwritten by
+  // the zeros behind it and by the next.
+  void FillRow(const KernelTable& kernels, const float* row, int r, float* frame) const {
     const int64_t part = PartFloats(band);
-    const int count = stride == 1 ? rows - 1 + kernel : (rows - 1) * 2 + kernel;
-    for (int r = 0; r < count; ++r) {
-      const int iy = first * stride + r - y.pad;
-      float* to = stride == 1 ? frame + static_cast<int64_t>(r) * width
-                              : frame + (r % 2) * 2 * part + static_cast<int64_t>(r / 2) * width;
-      if (iy < 0 || iy >= in.height) {
-        std::memset(to, 0, width * sizeof(float));
-        if (stride == 2) std::memset(to + part, 0, width * sizeof(float));
-        continue;
-      }
-      const float* row = plane + static_cast<int64_t>(iy) * in.width;
-      if (stride == 1) {
-        const int n = std::min(in.width, width - x.pad);
-        for (int i = 0; i < x.pad; ++i) to[i] = 0.0f;
-        for (int i = 0; i < n; i += 8) std::memcpy(to + x.pad + i, row + i, 8 * sizeof(float));
-        for (int i = x.pad + n; i < width; ++i) to[i] = 0.0f;
-      } else {
-        Split(kernels, row, to, to + part);
-      }
+    float* to = stride == 1 ? frame + static_cast<int64_t>(r) * width
+                            : frame + (r % 2) * 2 * part + static_cast<int64_t>(r / 2) * width;
+    if (row == nullptr) {
+      std::memset(to, 0, width * sizeof(float));
+      if (stride == 2) std::memset(to + part, 0, width * sizeof(float));
+    } else if (stride == 1) {
+      const int n = std::min(in.width, width - x.pad);
+      for (int i = 0; i < x.pad; ++i) to[i] = 0.0f;
+      for (int i = 0; i < n; i += 8) std::memcpy(to + x.pad + i, row + i, 8 * sizeof(float));
+      for (int i = x.pad + n; i < width; ++i) to[i] = 0.0f;
+    } else {
+      Split(kernels, row, to, to + part);
     }
   }
 
@@ -155,6 +162,13 @@ class PlanarDepthwise : public PlanarOp {
     return true;
   }
 
+  // A kernel of 3x3 always has its middle tap inside the image: it needs no frames.
+  FewChannels few_channels() const override { return g_.kernel == 3 ? FewChannels::kFromTheSame : FewChannels::kNo; }
+  void RunChannels(const float* in, int begin, int end, float* out) const override {
+    kernels_.f32_dwconv3x3_plane.run(in, g_.in.plane(), end - begin, View(), weights_.data() + static_cast<size_t>(begin) * 9,
+                                     bias_.data() + begin, lo_, hi_, out, g_.Out(channels_).plane());
+  }
+
   // A frame and the rows made from it per worker.
   size_t ScratchBytes(int num_threads) const override { return num_threads * WorkerBytes(); }
 
@@ -162,7 +176,6 @@ class PlanarDepthwise : public PlanarOp {
     const auto* in = static_cast<const float*>(args.inputs[0]);
     auto* out = static_cast<float*>(args.outputs[0]);
     const int64_t in_plane = g_.in.plane(), out_plane = g_.Out(channels_).plane();
-    const Dw3x3View view{g_.in.height, g_.in.width, g_.y.out, g_.x.out, g_.stride, g_.y.pad, g_.x.pad, zeros_.data() + 16};
     // Small planes in groups: a task of a few microseconds costs more to hand out than to run.
     const int total = g_.in.batch * channels_;
     const int group = static_cast<int>(std::max<int64_t>(kAtOnce, 8192 / std::max<int64_t>(out_plane, 1)));
@@ -173,9 +186,7 @@ class PlanarDepthwise : public PlanarOp {
         for (int i = task * group, count; i < last; i += count) {  // up to the end of an image
           const int c = i % channels_;
           count = std::min(last - i, channels_ - c);
-          kernels_.f32_dwconv3x3_plane.run(in + i * in_plane, in_plane, count, view,
-                                           weights_.data() + static_cast<size_t>(c) * 9, bias_.data() + c, lo_, hi_,
-                                           out + i * out_plane, out_plane);
+          RunChannels(in + i * in_plane, c, c + count, out + i * out_plane);
         }
         return;
       }
@@ -189,6 +200,10 @@ class PlanarDepthwise : public PlanarOp {
   }
 
  private:
+  Dw3x3View View() const {
+    return {g_.in.height, g_.in.width, g_.y.out, g_.x.out, g_.stride, g_.y.pad, g_.x.pad, zeros_.data() + 16};
+  }
+
   static constexpr size_t kPlanes = 1;
   static constexpr int kAtOnce = 8;
 
@@ -214,10 +229,7 @@ class PlanarDepthwise : public PlanarOp {
     }
   }
 
-  // The kernel for 3x3 needs no frames.
-  bool whole_planes() const {
-    return g_.kernel == 3 && g_.y.pad <= 1 && g_.x.pad <= 1 && (g_.x.out - 1) * g_.stride + 1 - g_.x.pad < g_.in.width;
-  }
+  bool whole_planes() const { return g_.kernel == 3; }
 
   bool Plan(const Shape& shape) {
     if (!g_.Plan(shape, kPlanes)) return false;
@@ -268,7 +280,7 @@ class PlanarFirstConv : public PlanarOp {
       }
     }
     bias_.resize(padded, 0.0f);
-    return g_.Plan(ShapeOf(node.input(0)), inputs_);
+    return g_.Plan(ShapeOf(node.input(0)), inputs_, kFirstBandBytes);
   }
 
   const char* kernel_name() const override { return kernels_.f32_conv_plane.name; }
@@ -280,12 +292,15 @@ class PlanarFirstConv : public PlanarOp {
   }
 
   bool InferShapes(const std::vector<Shape>& in, std::vector<Shape>* out) override {
-    if (in[0].size() != 4 || in[0][3] != inputs_ || !g_.Plan(in[0], inputs_)) return false;
+    if (in[0].size() != 4 || in[0][3] != inputs_ || !g_.Plan(in[0], inputs_, kFirstBandBytes)) return false;
     (*out)[0] = {in[0][0], g_.y.out, g_.x.out, outputs_};
     return true;
   }
 
-  // The frames of all input channels, and one row of all output channels per worker.
+  // Its input is an image with few channels: rows are taken apart here, so that the image need not be converted.
+  Layout input_layout() const override { return Layout::kNhwc; }
+
+  // The frames of all input channels, one row of them, and one row of all output channels per worker.
   size_t ScratchBytes(int num_threads) const override { return num_threads * WorkerBytes(); }
 
   void Run(const RunArgs& args) override {
@@ -296,13 +311,22 @@ class PlanarFirstConv : public PlanarOp {
     const bool whole_vectors = g_.x.out % 8 == 0;
     args.pool->Run(g_.in.batch * g_.bands(), [&](int task, int worker) {
       auto* frames = reinterpret_cast<float*>(args.scratch + worker * WorkerBytes());
-      float* line = frames + inputs_ * g_.FrameFloats();
+      float* channels = frames + inputs_ * g_.FrameFloats();
+      float* line = channels + inputs_ * RowFloats();
       const int b = task / g_.bands(), y = task % g_.bands() * g_.band, rows = std::min(g_.band, g_.y.out - y);
       const float* taps[kMostFirstChannels * kMostTaps];
       for (int c = 0; c < inputs_; ++c) {
-        float* frame = frames + c * g_.FrameFloats();
-        g_.Fill(kernels_, in + (static_cast<int64_t>(b) * inputs_ + c) * g_.in.plane(), y, rows, frame);
+        const float* frame = frames + c * g_.FrameFloats();
         for (int t = 0; t < square; ++t) taps[c * square + t] = g_.Tap(frame, t / g_.kernel, t % g_.kernel);
+      }
+      for (int r = 0; r < g_.Rows(rows); ++r) {
+        const int iy = g_.FirstRow(y) + r;
+        const bool inside = g_.Inside(iy);
+        const int64_t row = (static_cast<int64_t>(b) * g_.in.height + iy) * g_.in.width * inputs_;
+        if (inside) kernels_.f32_split_channels.run(in + row, g_.in.width, inputs_, channels, RowFloats());
+        for (int c = 0; c < inputs_; ++c) {
+          g_.FillRow(kernels_, inside ? channels + c * RowFloats() : nullptr, r, frames + c * g_.FrameFloats());
+        }
       }
       for (int r = 0; r < rows; ++r) {
         float* to = out + static_cast<int64_t>(b) * outputs_ * out_plane + static_cast<int64_t>(y + r) * g_.x.out;
@@ -318,8 +342,10 @@ class PlanarFirstConv : public PlanarOp {
 
  private:
   int64_t LineFloats() const { return (g_.x.out + 7) / 8 * 8 + kSlack; }
+  int64_t RowFloats() const { return (g_.in.width + 15) / 16 * 16 + kSlack; }
   size_t WorkerBytes() const {
-    return static_cast<size_t>(inputs_ * g_.FrameFloats() + outputs_ * LineFloats() + 15) / 16 * 16 * sizeof(float);
+    const int64_t floats = inputs_ * (g_.FrameFloats() + RowFloats()) + outputs_ * LineFloats();
+    return static_cast<size_t>(floats + 15) / 16 * 16 * sizeof(float);
   }
 
   const KernelTable& kernels_;

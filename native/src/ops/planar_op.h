@@ -24,6 +24,15 @@ constexpr double kConversion = 0.7;         // per value crossing the border of 
 class PlanarOp : public Op {
  public:
   Layout layout() const override { return Layout::kPlanar; }
+
+  // Whether a few output channels of an image can be made alone, and from which channels of the input.
+  enum class FewChannels { kNo, kFromAll, kFromTheSame };
+  virtual FewChannels few_channels() const { return FewChannels::kNo; }
+  // Channels [begin, end) of one image, a multiple of 4 but at the end; `out` is the plane of the first of them, `in` that of
+  // the first channel it is made from.
+  virtual void RunChannels(const float* in, int begin, int end, float* out) const {
+    (void)in, (void)begin, (void)end, (void)out;
+  }
 };
 
 // A float tensor whose shape is known.

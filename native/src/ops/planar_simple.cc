@@ -4,6 +4,7 @@
 #include <cmath>
 #include <cstring>
 #include <functional>
+#include <numeric>
 
 #include "ops/makers.h"
 #include "ops/planar_op.h"
@@ -138,9 +139,14 @@ class PlanarMean : public PlaneWise {
     auto* out = static_cast<float*>(args.outputs[0]);
     for (int p = 0; p < shape_.batch * shape_.channels; ++p) {
       const float* plane = in + p * shape_.plane();
-      float sum = 0.0f;
-      for (int64_t i = 0; i < shape_.pixels(); ++i) sum += plane[i];
-      out[p] = sum / static_cast<float>(shape_.pixels());
+      constexpr int kSums = 8;  // one would wait for itself
+      float sums[kSums] = {};
+      int64_t i = 0;
+      for (; i + kSums <= shape_.pixels(); i += kSums) {
+        for (int j = 0; j < kSums; ++j) sums[j] += plane[i + j];
+      }
+      for (; i < shape_.pixels(); ++i) sums[0] += plane[i];
+      out[p] = std::accumulate(sums, sums + kSums, 0.0f) / static_cast<float>(shape_.pixels());
     }
   }
 

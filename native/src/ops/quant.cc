@@ -102,8 +102,16 @@ bool ReadBias(const TfLiteTensor* bias, int channels, std::vector<int64_t>* out,
   return true;
 }
 
-void Requant::Build(const std::vector<FixedMultiplier>& multipliers, const std::vector<int64_t>& bias, int32_t lo,
-                    int32_t hi) {
+std::vector<int64_t> LargestSums(const int8_t* weights, size_t row_stride, int n, int k) {
+  std::vector<int64_t> sums(n, 0);
+  for (int c = 0; c < n; ++c) {
+    for (int i = 0; i < k; ++i) sums[c] += 32768 * std::abs(static_cast<int>(weights[c * row_stride + i]));
+  }
+  return sums;
+}
+
+void Requant::Build(const std::vector<FixedMultiplier>& multipliers, const std::vector<int64_t>& bias,
+                    const std::vector<int64_t>& reach, int32_t lo, int32_t hi) {
   const int padded = RoundUpToPanel(static_cast<int>(multipliers.size()));
   multiplier_.assign(padded, 0);
   center_.assign(padded, 0);
@@ -121,12 +129,27 @@ void Requant::Build(const std::vector<FixedMultiplier>& multipliers, const std::
     (c % 2 ? offset_odd_ : offset_even_)[c / 2] = offset;
     (c % 2 ? shift_odd_ : shift_even_)[c / 2] = shift;
   }
+  narrow_bias_.assign(padded, 0);
+  narrow_round_.assign(padded, 0);
+  narrow_shift_.assign(padded, 1);
+  for (size_t c = 0; c < multipliers.size(); ++c) {
+    if (multiplier_[c] == 0) continue;  // all zeros, whatever the bias
+    const int shift = 15 - multipliers[c].shift;
+    if (shift < 17 || reach[c] + std::abs(bias[c]) > INT32_MAX) {
+      narrow_bias_.clear();
+      return;
+    }
+    narrow_bias_[c] = static_cast<int32_t>(bias[c]);
+    narrow_round_[c] = 1 << (shift - 17);
+    narrow_shift_[c] = shift - 16;
+  }
 }
 
-RequantView Requant::View(int c) const {
-  return {multiplier_.data() + c,        center_.data() + c,          offset_even_.data() + c / 2,
-          offset_odd_.data() + c / 2,    shift_even_.data() + c / 2,  shift_odd_.data() + c / 2,
-          lo_,                           hi_};
+RequantView Requant::View(int first_channel) const {
+  RequantView all{multiplier_.data(), center_.data(), offset_even_.data(), offset_odd_.data(), shift_even_.data(),
+                  shift_odd_.data(), lo_, hi_, {}};
+  if (!narrow_bias_.empty()) all.narrow = {narrow_bias_.data(), narrow_round_.data(), narrow_shift_.data()};
+  return FromChannel(all, first_channel);
 }
 
 bool ConvMultipliers(float input_scale, float output_scale, const std::vector<float>& scales,

@@ -30,16 +30,22 @@ bool WeightScales(const TfLiteTensor& weights, int channel_dim, int channels, st
 // Reads a bias of int32 or int64, or zeros for none. False when a value is too large for the exact shortcut.
 bool ReadBias(const TfLiteTensor* bias, int channels, std::vector<int64_t>* out, std::string* why);
 
+// The largest magnitude that a product of int16 values with these weights can reach in each channel; weights[n][k].
+std::vector<int64_t> LargestSums(const int8_t* weights, size_t row_stride, int n, int k);
+
 // Owner of the arrays behind RequantView.
 class Requant {
  public:
-  // out[c] = clamp(MultiplyAcc64(acc + bias[c], multipliers[c])). All multipliers need shift < 15.
-  void Build(const std::vector<FixedMultiplier>& multipliers, const std::vector<int64_t>& bias, int32_t lo, int32_t hi);
+  // out[c] = clamp(MultiplyAcc64(acc + bias[c], multipliers[c])). All multipliers need shift < 15. No |acc| of channel c
+  // is above reach[c].
+  void Build(const std::vector<FixedMultiplier>& multipliers, const std::vector<int64_t>& bias,
+             const std::vector<int64_t>& reach, int32_t lo, int32_t hi);
   RequantView View(int first_channel) const;  // first_channel is a multiple of kPanel
 
  private:
   std::vector<int32_t> multiplier_, center_;
   std::vector<uint64_t> offset_even_, offset_odd_, shift_even_, shift_odd_;
+  std::vector<int32_t> narrow_bias_, narrow_round_, narrow_shift_;  // empty where 32 bits are not enough
   int32_t lo_ = 0, hi_ = 0;
 };
 

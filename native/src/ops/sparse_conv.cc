@@ -17,14 +17,7 @@ std::unique_ptr<Op> MakePlanarFirstConv(const NodeView& node, const KernelTable&
 
 namespace {
 
-// A tile of all input channels should stay in the first-level cache. Where that makes it too narrow, it pays the walk
-// over the weights too often: then from the second level.
-constexpr size_t kTileBytes = 32 * 1024, kBlockTileBytes = 24 * 1024;
-constexpr int kWidestOutside = 48, kWidestBlockOutside = 16;
 constexpr int kRowsPerTask = 64;
-// Unstructured rows take more input channels than this in parts, so that a tile of a part stays in the first-level cache;
-// each part more costs reading and writing the outputs once.
-constexpr int kMostInputs = 256, kInputsPerPart = 128;
 
 bool ReadWeights(const NodeView& node, int rows, int columns, int part, Activation activation, SparseRows* out,
                  std::string* why) {
@@ -105,7 +98,8 @@ class SparseConv : public PlanarOp {
       : kernels_(kernels), inputs_(inputs), outputs_(outputs), stride_y_(stride_y), stride_x_(stride_x) {}
 
   bool Read(const NodeView& node, std::string* why) {
-    const int part = inputs_ >= kMostInputs ? kInputsPerPart : inputs_;
+    const SpmmTiling& tiling = kernels_.f32_spmm_tiling;
+    const int part = inputs_ > tiling.most_inputs ? tiling.inputs_per_part : inputs_;
     if (!ReadWeights(node, outputs_, inputs_, part, node.params<ConvParams>().activation, &weights_, why)) return false;
     const PlanarShape shape = Strided(PlanarOf(ShapeOf(node.input(0))));
     const double values = static_cast<double>(shape.batch) * shape.pixels();
@@ -131,6 +125,21 @@ class SparseConv : public PlanarOp {
   }
 
   size_t ScratchBytes(int num_threads) const override { return num_threads * TileBytes() + PickedBytes(); }
+
+  // Four rows share the inputs of their blocks; single rows would read them too often.
+  FewChannels few_channels() const override {
+    return strided() || !weights_.blocks() ? FewChannels::kNo : FewChannels::kFromAll;
+  }
+  void RunChannels(const float* in, int begin, int end, float* out) const override {
+    const int first_group = begin / 4, last_group = end / 4;
+    out -= begin * shape_.plane();
+    if (shape_.pixels() == 1) return SparseVector(in, weights_.View(0), /*blocks=*/true, first_group, last_group, out);
+    const int width = Kernels()[first_kernel_].max_width;
+    for (int64_t first = 0; first < shape_.pixels(); first += width) {
+      Tile(in + first, static_cast<int>(std::min<int64_t>(width, shape_.pixels() - first)), first_group, last_group,
+           out + first, nullptr);
+    }
+  }
 
   void Run(const RunArgs& args) override {
     const auto* in = static_cast<const float*>(args.inputs[0]);
@@ -166,18 +175,17 @@ class SparseConv : public PlanarOp {
   const SpmmKernel* Kernels() const { return weights_.blocks() ? kernels_.f32_spmm_4x1 : kernels_.f32_spmm; }
 
   // The width that costs least over the whole image, its last and narrower tile included: a weight of one tile costs
-  // about as much as one and a half vectors, besides its vectors.
+  // about as much as one and a half vectors, besides its vectors, which are three at least: the sums of fewer wait for
+  // each other.
   void ChooseTile() {
-    const size_t fits = weights_.blocks() ? kBlockTileBytes : kTileBytes;
-    // Two vectors of four rows are enough sums to hide the latency of an addition, whatever their width.
-    const int widest = weights_.blocks() ? std::max(kWidestBlockOutside, Kernels()[0].max_width / 2) : kWidestOutside;
+    const SpmmTiling& tiling = weights_.blocks() ? kernels_.f32_spmm_4x1_tiling : kernels_.f32_spmm_tiling;
     const int vectors = static_cast<int>((shape_.pixels() + 7) / 8);
     double least = 0;
     for (int i = 0; i < kSpmmWidths && Kernels()[i].run != nullptr; ++i) {
       const int width = Kernels()[i].max_width;
-      if (width > widest && PartInputs() * width * sizeof(float) > fits) continue;
+      if (width > tiling.widest && PartInputs() * width * sizeof(float) > tiling.tile_bytes) continue;
       const int each = width / 8, rest = vectors % each;
-      const double cost = vectors / each * (each + 1.5) + (rest > 0 ? rest + 1.5 : 0);
+      const double cost = vectors / each * (each + 1.5) + (rest > 0 ? std::max(rest, 3) + 1.5 : 0);
       if (least == 0 || cost < least) {
         least = cost;
         first_kernel_ = i;
@@ -206,12 +214,13 @@ class SparseConv : public PlanarOp {
     }
   }
 
-  // Kernels write whole vectors: never more than `width` rounded up to 8, which the plane has room for.
+  // Kernels write whole vectors: never more than `width` rounded up to 8, which the plane has room for. Inputs are copied
+  // together where there is room for it.
   void Tile(const float* in, int width, int row_begin, int row_end, float* out, float* copy) const {
     const int whole = (width + 7) / 8 * 8;
     // The copy pays when each value is used often enough; it also breaks the power-of-two strides that fight for the
     // same cache sets.
-    const bool copied = inputs_ >= 64 && weights_.stored() >= 8 * static_cast<int64_t>(inputs_);
+    const bool copied = copy != nullptr && inputs_ >= 64 && weights_.stored() >= 8 * static_cast<int64_t>(inputs_);
     const size_t stride = copied ? Kernels()[first_kernel_].max_width : shape_.plane();
     for (int part = 0; part < weights_.parts(); ++part) {
       const SparseView w = weights_.View(part);
