@@ -236,6 +236,15 @@ inline __m512 fmadd_ps(__m512 a, __m512 b, __m512 c) {
 inline __m512 add_ps(__m512 a, __m512 b) {
   return Each<float>(a, b, [](float x, float y) { return x + y; });
 }
+inline __m512 mul_ps(__m512 a, __m512 b) {
+  return Each<float>(a, b, [](float x, float y) { return x * y; });
+}
+inline __m512 cvtepi32_ps(__m512i v) {
+  const Lanes<int32_t> x(v);
+  Lanes<float, __m512> r;
+  for (int i = 0; i < r.kCount; ++i) r.at[i] = static_cast<float>(x.at[i]);
+  return static_cast<__m512>(r);
+}
 inline __m512 min_ps(__m512 a, __m512 b) {
   return Each<float>(a, b, [](float x, float y) { return x < y ? x : y; });
 }
@@ -297,6 +306,8 @@ inline __m512 max_ps(__m512 a, __m512 b) {
 #define _mm512_shuffle_i32x4(a, b, which) plain::shuffle_i32x4(a, b, which)
 #define _mm512_fmadd_ps(a, b, c) plain::fmadd_ps(a, b, c)
 #define _mm512_add_ps(a, b) plain::add_ps(a, b)
+#define _mm512_mul_ps(a, b) plain::mul_ps(a, b)
+#define _mm512_cvtepi32_ps(v) plain::cvtepi32_ps(v)
 #define _mm512_min_ps(a, b) plain::min_ps(a, b)
 #define _mm512_max_ps(a, b) plain::max_ps(a, b)
 

@@ -11,14 +11,17 @@
 namespace litesmith {
 namespace {
 
+inline __mmask16 FirstOf16(int n) { return static_cast<__mmask16>(n >= 16 ? 0xFFFF : (1u << n) - 1); }
+
 inline int Pair(const int16_t* p) {
   int pair;
   __builtin_memcpy(&pair, p, sizeof(pair));
   return pair;
 }
 
-// The panel layout of AVX2: [k / 2][kPanel][2] int8.
-void PackPairs(const int8_t* weights, size_t row_stride, int n, int k, int8_t* panel) {
+// The panel layout of AVX2: [k / 2][kPanel][2].
+template <class Weight>
+void PackPairs(const Weight* weights, size_t row_stride, int n, int k, Weight* panel) {
   const int pairs = (k + 1) / 2;
   for (int i = 0; i < pairs * 2 * kPanel; ++i) panel[i] = 0;
   for (int c = 0; c < n; ++c) {
@@ -31,11 +34,12 @@ void PackPairs(const int8_t* weights, size_t row_stride, int n, int k, int8_t* p
 inline __m512i Widened(const int8_t* p) {
   return _mm512_cvtepi8_epi16(_mm256_loadu_si256(reinterpret_cast<const __m256i*>(p)));
 }
+inline __m512i Widened(const int16_t* p) { return _mm512_loadu_si512(p); }
 
 // Sums in named variables and nothing but the loop: anything else makes gcc 12 spill them. The index runs up to zero and
 // the panels are one pointer and a stride: 12 rows leave no register for more.
-template <int kRows, int kPanels>
-__attribute__((noinline)) void GemmTile(const int16_t* const* rows, int k, const int8_t* panel, size_t panel_stride,
+template <int kRows, int kPanels, class Weight>
+__attribute__((noinline)) void GemmTile(const int16_t* const* rows, int k, const Weight* panel, size_t panel_stride,
                                         int32_t* acc) {
 #define LITESMITH_START(i)                                     \
   const int16_t* const row##i = rows[i < kRows ? i : 0] + k;   \
@@ -71,8 +75,8 @@ __attribute__((noinline)) void GemmTile(const int16_t* const* rows, int k, const
 }
 
 // The rows of a call: 24 sums fill the registers, so the more panels the fewer rows at a time.
-template <int kPanels>
-void Tiles(const int16_t* const* rows, int m, int k, const int8_t* panel, size_t stride, int32_t* acc) {
+template <int kPanels, class Weight>
+void Tiles(const int16_t* const* rows, int m, int k, const Weight* panel, size_t stride, int32_t* acc) {
   constexpr int kMost = kPanels > 2 ? 6 : 12;
   for (; m > 0; m -= kMost, rows += kMost, acc += kMost * kPanels * kPanel) {
     switch (m) {
@@ -92,13 +96,120 @@ void Tiles(const int16_t* const* rows, int m, int k, const int8_t* panel, size_t
   }
 }
 
-void s16s8_gemm_6x64__avx512vnni(const int16_t* const* rows, int m, int k, const int8_t* panels, size_t panel_stride,
-                                 int num_panels, int32_t* acc) {
+template <class Weight>
+void gemm_6x64__avx512vnni(const int16_t* const* rows, int m, int k, const Weight* panels, size_t panel_stride,
+                           int num_panels, int32_t* acc) {
   switch (num_panels) {
     case 1: return Tiles<1>(rows, m, k, panels, panel_stride, acc);
     case 2: return Tiles<2>(rows, m, k, panels, panel_stride, acc);
     case 3: return Tiles<3>(rows, m, k, panels, panel_stride, acc);
     default: return Tiles<4>(rows, m, k, panels, panel_stride, acc);
+  }
+}
+
+// Sums that become outputs at the end of K, straight from the registers: two panels of six rows, or four of three. With
+// several chunks of K the sums of all but the last wait in memory, as floats. `last` has the channels of the last panel.
+#define LITESMITH_EACH_OF_6(X) X(0) X(1) X(2) X(3) X(4) X(5)
+#define LITESMITH_EACH_SUM(X, i)                          \
+  if constexpr (kRows > i) X(a, i, 0);                    \
+  if constexpr (kRows > i && kPanels > 1) X(b, i, 1);     \
+  if constexpr (kRows > i && kPanels > 2) X(c, i, 2);     \
+  if constexpr (kRows > i && kPanels > 3) X(d, i, 3);
+template <int kRows, int kPanels, class Weight>
+__attribute__((noinline)) void TileToFloat(const int16_t* const* rows, const KPiece* pieces, int num_pieces,
+                                           const Weight* panel, size_t panel_stride, const float* steps,
+                                           const FloatFinishView& q, __mmask16 last, float* out, size_t out_stride) {
+#define LITESMITH_START(i) __m512i a##i = _mm512_setzero_si512(), b##i = a##i, c##i = a##i, d##i = a##i;
+  LITESMITH_EACH_OF_6(LITESMITH_START)
+#undef LITESMITH_START
+  alignas(64) float waiting[kRows * kPanels * kPanel];
+  bool waits = false;
+  ptrdiff_t begin = 0;
+  for (const KPiece* piece = pieces; piece < pieces + num_pieces; ++piece) {
+#define LITESMITH_ROW(i) const int16_t* const row##i = rows[i < kRows ? i : 0] + piece->shift;
+    LITESMITH_EACH_OF_6(LITESMITH_ROW)
+#undef LITESMITH_ROW
+    for (const ptrdiff_t end = piece->end; begin < end; begin += 2) {
+      const Weight* const from = panel + begin * kPanel;
+      const __m512i w0 = Widened(from), w1 = kPanels > 1 ? Widened(from + panel_stride) : w0;
+      const __m512i w2 = kPanels > 2 ? Widened(from + 2 * panel_stride) : w0;
+      const __m512i w3 = kPanels > 3 ? Widened(from + 3 * panel_stride) : w0;
+#define LITESMITH_ADD(sum, i, p) sum##i = _mm512_dpwssd_epi32(sum##i, pair, w##p)
+#define LITESMITH_STEP(i)                                                                   \
+  if constexpr (kRows > i) {                                                                \
+    const __m512i pair = _mm512_set1_epi32(Pair(row##i + begin));                           \
+    LITESMITH_EACH_SUM(LITESMITH_ADD, i)                                                    \
+  }
+      LITESMITH_EACH_OF_6(LITESMITH_STEP)
+#undef LITESMITH_STEP
+#undef LITESMITH_ADD
+    }
+    if (!piece->ends_chunk || piece + 1 == pieces + num_pieces) continue;
+    const auto wait = [&](__m512i* sum, float* to) __attribute__((always_inline)) {
+      const __m512 value = _mm512_cvtepi32_ps(*sum);
+      _mm512_storeu_ps(to, waits ? _mm512_add_ps(value, _mm512_loadu_ps(to)) : value);
+      *sum = _mm512_setzero_si512();
+    };
+#define LITESMITH_WAIT(sum, i, p) wait(&sum##i, waiting + (i * kPanels + p) * kPanel)
+#define LITESMITH_END_CHUNK(i) LITESMITH_EACH_SUM(LITESMITH_WAIT, i)
+    LITESMITH_EACH_OF_6(LITESMITH_END_CHUNK)
+#undef LITESMITH_END_CHUNK
+#undef LITESMITH_WAIT
+    waits = true;
+  }
+  const __m512 lo = _mm512_set1_ps(q.lo), hi = _mm512_set1_ps(q.hi);
+  // In this order of operands a value that is not a number stays one.
+  const auto put = [&](__m512i sum, int i, int p) __attribute__((always_inline)) {
+    __m512 whole = _mm512_cvtepi32_ps(sum);
+    if (waits) whole = _mm512_add_ps(whole, _mm512_loadu_ps(waiting + (i * kPanels + p) * kPanel));
+    const __m512 factor = _mm512_mul_ps(_mm512_set1_ps(steps[i]), _mm512_loadu_ps(q.scale + p * kPanel));
+    const __m512 value = _mm512_fmadd_ps(whole, factor, _mm512_loadu_ps(q.bias + p * kPanel));
+    _mm512_mask_storeu_ps(out + i * out_stride + p * kPanel, p == kPanels - 1 ? last : 0xFFFF,
+                          _mm512_min_ps(hi, _mm512_max_ps(lo, value)));
+  };
+#define LITESMITH_PUT(sum, i, p) put(sum##i, i, p)
+#define LITESMITH_PUT_ROW(i) LITESMITH_EACH_SUM(LITESMITH_PUT, i)
+  LITESMITH_EACH_OF_6(LITESMITH_PUT_ROW)
+#undef LITESMITH_PUT_ROW
+#undef LITESMITH_PUT
+}
+
+template <int kPanels, class Weight>
+void RowsToFloat(const int16_t* const* rows, int m, const KPiece* pieces, int num_pieces, const Weight* panel,
+                 size_t panel_stride, const float* steps, const FloatFinishView& q, __mmask16 last, float* out,
+                 size_t out_stride) {
+  constexpr int kMost = kPanels > 2 ? 3 : 6;
+#define LITESMITH_ROWS(n)                                                                                              \
+  TileToFloat<(n < kMost ? n : kMost), kPanels>(rows, pieces, num_pieces, panel, panel_stride, steps, q, last, out,    \
+                                                out_stride);                                                           \
+  break;
+  for (; m > 0; m -= kMost, rows += kMost, steps += kMost, out += kMost * out_stride) {
+    switch (m) {
+      case 1: LITESMITH_ROWS(1)
+      case 2: LITESMITH_ROWS(2)
+      case 3: LITESMITH_ROWS(3)
+      case 4: LITESMITH_ROWS(4)
+      case 5: LITESMITH_ROWS(5)
+      default: LITESMITH_ROWS(6)
+    }
+  }
+#undef LITESMITH_ROWS
+}
+
+template <class Weight>
+void gemm_to_float_6x32__avx512vnni(const int16_t* const* rows, int m, const KPiece* pieces, int num_pieces,
+                                    const Weight* panels, size_t panel_stride, const float* steps,
+                                    const FloatFinishView& q, int n, float* out, size_t out_stride) {
+  const int together = m <= 3 ? 4 : 2;  // panels
+  for (int c = 0; c < n; c += together * kPanel) {
+    const FloatFinishView here{q.scale + c, q.bias + c, q.lo, q.hi};
+    const int left = (n - c + kPanel - 1) / kPanel, count = left < together ? left : together;
+    const __mmask16 last = FirstOf16(n - c - (count - 1) * kPanel);
+    (count == 1   ? RowsToFloat<1, Weight>
+     : count == 2 ? RowsToFloat<2, Weight>
+     : count == 3 ? RowsToFloat<3, Weight>
+                  : RowsToFloat<4, Weight>)(rows, m, pieces, num_pieces, panels + c / kPanel * panel_stride, panel_stride,
+                                            steps, here, last, out + c, out_stride);
   }
 }
 
@@ -130,7 +241,6 @@ struct Channels16 {
   __m512i multiplier_even, multiplier_odd, offset_even, offset_odd, shift_even, shift_odd, center, lo, hi;
 };
 
-inline unsigned FirstOf16(int n) { return n >= 16 ? 0xFFFF : (1u << n) - 1; }
 inline unsigned FirstOf32(int n) { return n >= 32 ? 0xFFFFFFFFu : (1u << n) - 1; }
 
 // The same in 32 bits (RequantView::narrow): not narrowed to int16 yet, and not clamped.
@@ -181,7 +291,7 @@ void requant_s32_s16__avx512(const int32_t* acc, int acc_stride, int m, int n, c
   if (q.narrow.bias != nullptr) return NarrowRequant(acc, acc_stride, m, n, q, out, out_stride);
   for (int c = 0; c < n; c += 16) {
     const Channels16 channels(q, c);
-    const __mmask16 mask = static_cast<__mmask16>(FirstOf16(n - c));
+    const __mmask16 mask = FirstOf16(n - c);
     const int32_t* from = acc + c;
     int16_t* to = out + c;
     for (int i = 0; i < m; ++i, from += acc_stride, to += out_stride) {
@@ -246,9 +356,9 @@ class WideFinish {
   void Store(__m512i low, __m512i high, int16_t* out) const {
     const __m512i first = _mm512_permutex2var_epi64(low, _mm512_setr_epi64(0, 1, 8, 9, 2, 3, 10, 11), high);
     const __m512i second = _mm512_permutex2var_epi64(low, _mm512_setr_epi64(4, 5, 12, 13, 6, 7, 14, 15), high);
-    _mm256_mask_storeu_epi16(out, static_cast<__mmask16>(FirstOf16(n_)), first_.Requant(first));
+    _mm256_mask_storeu_epi16(out, FirstOf16(n_), first_.Requant(first));
     if (n_ <= kPanel) return;
-    _mm256_mask_storeu_epi16(out + kPanel, static_cast<__mmask16>(FirstOf16(n_ - kPanel)), second_.Requant(second));
+    _mm256_mask_storeu_epi16(out + kPanel, FirstOf16(n_ - kPanel), second_.Requant(second));
   }
 
  private:
@@ -334,7 +444,10 @@ void s16s8_dwconv_1x32__avx512vnni(const int16_t* const* taps, int num_taps, con
 void FillAvx512Vnni(KernelTable* t) {
   t->requant_s32_s16 = {"requant_s32_s16__avx512", requant_s32_s16__avx512};
   t->s16s8_dwconv = {"s16s8_dwconv_1x32__avx512vnni", s16s8_dwconv_1x32__avx512vnni};
-  t->s16s8_gemm = {"s16s8_gemm_6x64__avx512vnni", 12, 4, 2, 0, PackPairs, s16s8_gemm_6x64__avx512vnni, nullptr};
+  t->s16s8_gemm = {"s16s8_gemm_6x64__avx512vnni", 12, 4, 2, 0, PackPairs<int8_t>, gemm_6x64__avx512vnni<int8_t>,
+                   gemm_to_float_6x32__avx512vnni<int8_t>};
+  t->s16s16_gemm = {"s16s16_gemm_6x64__avx512vnni", 12, 4, 2, 0, PackPairs<int16_t>, gemm_6x64__avx512vnni<int16_t>,
+                    gemm_to_float_6x32__avx512vnni<int16_t>};
 }
 
 }  // namespace litesmith

@@ -110,7 +110,7 @@ void HybridGemm::RunWith(const PackedWeights<Weight>& weights, const int16_t* co
   const size_t bytes = sizeof(Weight) * weights.k_padded() * (panel_end - panel_begin) * kPanel;
   const int block = bytes <= kInFirstLevel ? weights.kernel().mr : kMostRows;
   if (weights.has_to_float()) {
-    const int together = bytes <= kInFirstLevel ? panel_end - panel_begin : 1;
+    const int together = bytes <= kInFirstLevel ? panel_end - panel_begin : max_panels;
     for (int first = 0; first < m; first += block) {
       for (int p = panel_begin; p < panel_end; p += together) {
         const int channel = p * kPanel, channels = std::min((p + together) * kPanel, n_) - channel;

@@ -9,6 +9,7 @@
 #include <algorithm>
 #include <cstdint>
 #include <cstdlib>
+#include <new>
 #include <vector>
 
 #include "kernels/kernels.h"
@@ -23,6 +24,19 @@ template <class Weight>
 bool MakesFloats(const GemmKernel<Weight>& kernel, int n) {
   return kernel.to_float != nullptr && n % 8 == 0;
 }
+
+// Vectors of weights begin at cache lines: loads across two lines take twice as long.
+template <class T>
+struct LineAllocator {
+  using value_type = T;
+  LineAllocator() = default;
+  template <class U>
+  LineAllocator(const LineAllocator<U>&) {}
+  T* allocate(size_t n) { return static_cast<T*>(::operator new(n * sizeof(T), std::align_val_t(64))); }
+  void deallocate(T* p, size_t) { ::operator delete(p, std::align_val_t(64)); }
+  bool operator==(const LineAllocator&) const { return true; }
+  bool operator!=(const LineAllocator&) const { return false; }
+};
 
 template <class Weight>
 class PackedWeights {
@@ -130,7 +144,7 @@ class PackedWeights {
   std::vector<Chunk> chunks_;
   std::vector<KPiece> pieces_;
   size_t panel_stride_ = 0;  // in weights
-  std::vector<Weight> packed_;
+  std::vector<Weight, LineAllocator<Weight>> packed_;
 };
 
 }  // namespace litesmith
