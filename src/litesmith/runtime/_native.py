@@ -36,7 +36,8 @@ _PRUNED = 0.3  # of the weights are zero: below, no chain of operators can win (
 _SAMPLE = 65_536  # weights of an operator that are looked at; the delegate looks at all of them
 _DRAIN_AT = 500_000  # of 1,048,576 events
 REDUCED_PRECISION = "reduced_precision_support"  # the name of LiteRT's metadata entry, e.g. fp16accfp32
-_HYBRID_TIER = "avx2"  # elsewhere the stock engine is as fast with such weights (native/src/ops/hybrid.cc)
+# The weights besides relaxed floats that hybrid operators are for: with 8-bit dot products LiteRT is as fast with int8.
+_HYBRID_WEIGHTS = {"avx2": ("int8",), "avx512vnni": ()}
 
 
 def delegate_path() -> str:
@@ -140,7 +141,7 @@ def wants_native(model: Model) -> bool:
     """
     if any(has_int16(graph) or _has_pruned(graph) for graph in model.subgraphs):
         return True
-    return _has_hybrid(model) and native_tier() == _HYBRID_TIER
+    return native_tier() in _HYBRID_WEIGHTS and _has_hybrid(model, _HYBRID_WEIGHTS[native_tier()])
 
 
 def without_native(kernels: str, delegate: str) -> str:
@@ -197,9 +198,9 @@ def _has_pruned(subgraph: Subgraph) -> bool:
     return False
 
 
-def _has_hybrid(model: Model) -> bool:
-    relaxed = any(m.name == REDUCED_PRECISION and bytes(m.buffer.data).startswith(b"fp16") for m in model.metadata)
-    stored = ("int8", "float16", "float32") if relaxed else ("int8",)
+def _has_hybrid(model: Model, stored: tuple[str, ...]) -> bool:
+    if any(m.name == REDUCED_PRECISION and bytes(m.buffer.data).startswith(b"fp16") for m in model.metadata):
+        stored = (*stored, "float16", "float32")
     return any(_has_weights_in(graph, stored) for graph in model.subgraphs)
 
 
