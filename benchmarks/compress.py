@@ -160,17 +160,27 @@ def sharing(case: Case, _chosen: Chosen) -> dict[str, Any]:
     found: dict[str, Any] = {"model": case.name, "samples": len(case.train), "raw": raw.raw, "rows": []}
     found["float"] = score(case, case.model)
     for count in (32, 16, 8):
-        row = _shared(case, count, per_channel=False)
-        pair = [row, _as_small(case, row["sizes"]["brotli"])]
-        found["rows"] += pair
-        for row in pair:
+        layer = _shared(case, count, per_channel=False)
+        smaller = _as_small(case, layer["sizes"]["brotli"])
+        larger = _shared(case, smaller["clusters"] + 1, per_channel=True)
+        layer["channels at this size"] = _between(smaller, larger, layer["sizes"]["brotli"])
+        found["rows"] += [layer, smaller, larger]
+        for row in (layer, smaller, larger):
             print(
                 f"  {case.name:26s} {row['clusters']:3d} {'per channel' if row['per_channel'] else 'per tensor':12s} "
                 f"{row['accuracy']:.2f} (float {found['float']:.2f})  brotli {row['sizes']['brotli'] / raw.raw:.3f}  "
                 f"gzip {row['sizes']['gzip'] / raw.raw:.3f} of the raw file",
                 flush=True,
             )
+        print(f"  {case.name:26s} per channel at the size of {count} per tensor: {layer['channels at this size']:.2f}")
     return found
+
+
+def _between(smaller: dict[str, Any], larger: dict[str, Any], size_bytes: int) -> float:
+    """Return the accuracy at a size that lies between those of two files, in proportion."""
+    low, high = smaller["sizes"]["brotli"], larger["sizes"]["brotli"]
+    share = min(max((size_bytes - low) / max(high - low, 1), 0.0), 1.0)
+    return float((1 - share) * smaller["accuracy"] + share * larger["accuracy"])
 
 
 def _shared(case: Case, count: int, *, per_channel: bool) -> dict[str, Any]:
@@ -291,19 +301,23 @@ def markdown(document: dict[str, Any]) -> str:
         )
     lines += [
         "",
-        "## Clustering of all layers, compressed over raw size; for each, as many a channel as make the file no larger",
+        "## Clustering of all layers, compressed over raw size",
+        "",
+        "For each number of values a layer, those a channel that make the file a little smaller and a little larger, and",
+        "the accuracy between the two at the same size (brotli).",
         "",
     ]
     lines += [
-        "| model | float | values | accuracy | gzip | zstd | brotli |",
-        "| --- | --- | --- | --- | --- | --- | --- |",
+        "| model | float | values | accuracy | a channel, same size | gzip | zstd | brotli |",
+        "| --- | --- | --- | --- | --- | --- | --- | --- |",
     ]
     for case in document["cluster"]:
         for row in case["rows"]:
             shares = [f"{row['sizes'][name] / case['raw']:.3f}" for name in ("gzip", "zstd", "brotli")]
             what = "a channel" if row["per_channel"] else "a layer"
+            same = "" if row["per_channel"] else f"{row['channels at this size']:.2f}"
             lines.append(
-                f"| {case['model']} | {case['float']:.2f} | {row['clusters']} {what} | {row['accuracy']:.2f} | "
+                f"| {case['model']} | {case['float']:.2f} | {row['clusters']} {what} | {row['accuracy']:.2f} | {same} | "
                 f"{' | '.join(shares)} |"
             )
     lines += ["", "## Time and memory: MobileNet V2 to 50 % zeros", ""]

@@ -35,7 +35,7 @@ from litesmith.tune._question import Question
 from litesmith.tune._tune import ask
 from litesmith.tune._workers import LocalWorkers
 
-CANDIDATES = ("relaxed", "float16", "weights8", "dynamic", "int8", "int8(minmax)", "int16x8")
+CANDIDATES = ("relaxed", "float16", "weights8", "dynamic", "int8", "int8(minmax)", "int8(head=same)", "int16x8")
 SECONDS = 3.0  # for the latency of each file: neighbours of a virtual machine come and go
 
 

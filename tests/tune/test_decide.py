@@ -11,8 +11,8 @@ import pytest
 from tests.report.conftest import drop, trial
 
 import litesmith
-from litesmith import samples
 from litesmith.errors import UsageError
+from litesmith.model import Builder
 from litesmith.runtime import native_tier
 from litesmith.tune import Budget, Trial, pareto
 from litesmith.tune._budget import parse_bytes, parse_milliseconds, parse_seconds, parse_share
@@ -195,7 +195,8 @@ def test_all_candidates_are_recipes_of_this_version() -> None:
 
 
 def test_relaxed_is_tried_only_where_a_kernel_uses_it() -> None:
-    small, untried = own_schemes(samples.path().read_bytes())  # too small to gain
+    b = Builder("small", seed=0)
+    small, untried = own_schemes(b.build({"y": b.conv2d(b.input("x", (1, 4, 4, 8)), 8)}).to_bytes())
 
     assert small == [s for s in SCHEMES if s != "relaxed"]
     assert untried == [("relaxed", "no kernel of this machine would compute the model with less precision, and faster")]

@@ -23,10 +23,11 @@ inline void Store(void* p, __m256i v) { _mm256_storeu_si256(static_cast<__m256i*
 
 template <class Weight>
 void PackPairs(const Weight* weights, size_t row_stride, int n, int k, Weight* panel) {
-  const int pairs = (k + 1) / 2;
-  for (int i = 0; i < pairs * 2 * kPanel; ++i) panel[i] = 0;
-  for (int c = 0; c < n; ++c) {
-    for (int i = 0; i < k; ++i) panel[(i / 2) * 2 * kPanel + c * 2 + i % 2] = weights[c * row_stride + i];
+  for (int i = 0; i < k; i += 2, panel += 2 * kPanel) {
+    for (int c = 0; c < kPanel; ++c) {
+      panel[2 * c] = c < n ? weights[c * row_stride + i] : Weight{0};
+      panel[2 * c + 1] = c < n && i + 1 < k ? weights[c * row_stride + i + 1] : Weight{0};
+    }
   }
 }
 

@@ -1,6 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0
-// int16x8 kernels for AVX-512 VNNI: vpdpwssd multiplies a broadcast pair of activations with 16 channels x 2 weights and
-// adds, 32 multiply-adds an instruction. What the tier has no kernel of its own for, it takes from AVX2.
+// int16x8 kernels and the products of hybrid operators for AVX-512 VNNI: vpdpwssd multiplies a broadcast pair of activations
+// with 16 channels x 2 weights and adds, 32 multiply-adds an instruction. What the tier has no kernel of its own for, it
+// takes from AVX2.
 //
 // The tier is chosen only after it has agreed with the scalar reference at start-up (Tier::verify_before_use).
 #include <immintrin.h>
@@ -22,10 +23,11 @@ inline int Pair(const int16_t* p) {
 // The panel layout of AVX2: [k / 2][kPanel][2].
 template <class Weight>
 void PackPairs(const Weight* weights, size_t row_stride, int n, int k, Weight* panel) {
-  const int pairs = (k + 1) / 2;
-  for (int i = 0; i < pairs * 2 * kPanel; ++i) panel[i] = 0;
-  for (int c = 0; c < n; ++c) {
-    for (int i = 0; i < k; ++i) panel[(i / 2) * 2 * kPanel + c * 2 + i % 2] = weights[c * row_stride + i];
+  for (int i = 0; i < k; i += 2, panel += 2 * kPanel) {
+    for (int c = 0; c < kPanel; ++c) {
+      panel[2 * c] = c < n ? weights[c * row_stride + i] : Weight{0};
+      panel[2 * c + 1] = c < n && i + 1 < k ? weights[c * row_stride + i + 1] : Weight{0};
+    }
   }
 }
 
@@ -78,22 +80,25 @@ __attribute__((noinline)) void GemmTile(const int16_t* const* rows, int k, const
 template <int kPanels, class Weight>
 void Tiles(const int16_t* const* rows, int m, int k, const Weight* panel, size_t stride, int32_t* acc) {
   constexpr int kMost = kPanels > 2 ? 6 : 12;
+#define LITESMITH_ROWS(n) \
+  case n: GemmTile<(n < kMost ? n : kMost), kPanels>(rows, k, panel, stride, acc); break;
   for (; m > 0; m -= kMost, rows += kMost, acc += kMost * kPanels * kPanel) {
     switch (m) {
-      case 1: GemmTile<1, kPanels>(rows, k, panel, stride, acc); break;
-      case 2: GemmTile<2, kPanels>(rows, k, panel, stride, acc); break;
-      case 3: GemmTile<3, kPanels>(rows, k, panel, stride, acc); break;
-      case 4: GemmTile<4, kPanels>(rows, k, panel, stride, acc); break;
-      case 5: GemmTile<5, kPanels>(rows, k, panel, stride, acc); break;
-      case 7: GemmTile<kMost == 12 ? 7 : 6, kPanels>(rows, k, panel, stride, acc); break;
-      case 8: GemmTile<kMost == 12 ? 8 : 6, kPanels>(rows, k, panel, stride, acc); break;
-      case 9: GemmTile<kMost == 12 ? 9 : 6, kPanels>(rows, k, panel, stride, acc); break;
-      case 10: GemmTile<kMost == 12 ? 10 : 6, kPanels>(rows, k, panel, stride, acc); break;
-      case 11: GemmTile<kMost == 12 ? 11 : 6, kPanels>(rows, k, panel, stride, acc); break;
-      case 6: GemmTile<6, kPanels>(rows, k, panel, stride, acc); break;
-      default: GemmTile<kMost, kPanels>(rows, k, panel, stride, acc); break;
+      LITESMITH_ROWS(1)
+      LITESMITH_ROWS(2)
+      LITESMITH_ROWS(3)
+      LITESMITH_ROWS(4)
+      LITESMITH_ROWS(5)
+      LITESMITH_ROWS(6)
+      LITESMITH_ROWS(7)
+      LITESMITH_ROWS(8)
+      LITESMITH_ROWS(9)
+      LITESMITH_ROWS(10)
+      LITESMITH_ROWS(11)
+      default: GemmTile<kMost, kPanels>(rows, k, panel, stride, acc);
     }
   }
+#undef LITESMITH_ROWS
 }
 
 template <class Weight>
@@ -180,17 +185,19 @@ void RowsToFloat(const int16_t* const* rows, int m, const KPiece* pieces, int nu
                  size_t out_stride) {
   constexpr int kMost = kPanels > 2 ? 3 : 6;
 #define LITESMITH_ROWS(n)                                                                                              \
-  TileToFloat<(n < kMost ? n : kMost), kPanels>(rows, pieces, num_pieces, panel, panel_stride, steps, q, last, out,    \
-                                                out_stride);                                                           \
-  break;
+  case n:                                                                                                              \
+    TileToFloat<(n < kMost ? n : kMost), kPanels>(rows, pieces, num_pieces, panel, panel_stride, steps, q, last, out,  \
+                                                  out_stride);                                                         \
+    break;
   for (; m > 0; m -= kMost, rows += kMost, steps += kMost, out += kMost * out_stride) {
     switch (m) {
-      case 1: LITESMITH_ROWS(1)
-      case 2: LITESMITH_ROWS(2)
-      case 3: LITESMITH_ROWS(3)
-      case 4: LITESMITH_ROWS(4)
-      case 5: LITESMITH_ROWS(5)
-      default: LITESMITH_ROWS(6)
+      LITESMITH_ROWS(1)
+      LITESMITH_ROWS(2)
+      LITESMITH_ROWS(3)
+      LITESMITH_ROWS(4)
+      LITESMITH_ROWS(5)
+      default:
+        TileToFloat<kMost, kPanels>(rows, pieces, num_pieces, panel, panel_stride, steps, q, last, out, out_stride);
     }
   }
 #undef LITESMITH_ROWS
