@@ -30,12 +30,13 @@ from benchmarks.quantization import Case, cases, legacy_quantizer
 from litesmith import Model, samples
 from litesmith.measure import Latency, bench
 from litesmith.tune import Tuned, choose, tune
+from litesmith.tune._candidates import RECOVERY
 from litesmith.tune._jobs import Observe
 from litesmith.tune._question import Question
 from litesmith.tune._tune import ask
 from litesmith.tune._workers import LocalWorkers
 
-CANDIDATES = ("relaxed", "float16", "weights8", "dynamic", "int8", "int8(minmax)", "int8(head=same)", "int16x8")
+CANDIDATES = ("relaxed", "float16", "weights8", "dynamic", "int8", "int16x8", *RECOVERY)
 SECONDS = 3.0  # for the latency of each file: neighbours of a virtual machine come and go
 
 

@@ -19,21 +19,38 @@ namespace {
 
 constexpr int kRowsPerTask = 64;
 
-bool ReadWeights(const NodeView& node, int rows, int columns, int part, Activation activation, SparseRows* out,
-                 std::string* why) {
-  std::vector<float> values, bias(rows, 0.0f);
-  float lo, hi;
-  if (!ReadFloatConstant(node.weights(1), &values, why)) return false;
-  if (!FloatActivation(activation, &lo, &hi)) {
-    *why = "a fused activation that is not a clamp";
-    return false;
+// Where the weights of an operator come from. They are only looked at until it is known that the operator is taken: of a
+// dense network nothing is, and compressing all of it would take longer than everything else.
+class SparseSource {
+ public:
+  bool Find(const NodeView& node, int rows, int columns, Activation activation, SparseRows* measured, std::string* why) {
+    weights_ = &node.weights(1);
+    std::vector<float> values;
+    if (!ReadFloatConstant(*weights_, &values, why)) return false;
+    if (!FloatActivation(activation, &lo_, &hi_)) {
+      *why = "a fused activation that is not a clamp";
+      return false;
+    }
+    bias_.assign(rows, 0.0f);
+    if (node.has_input(2) && (!ReadFloatConstant(node.input(2), &bias_, why) || static_cast<int>(bias_.size()) != rows)) {
+      return false;
+    }
+    measured->Measure(values, rows, columns);
+    return true;
   }
-  if (node.has_input(2) && (!ReadFloatConstant(node.input(2), &bias, why) || static_cast<int>(bias.size()) != rows)) {
-    return false;
+
+  void Pack(int rows, int columns, int part, SparseRows* packed) const {
+    std::vector<float> values;
+    std::string why;  // Find has read them
+    ReadFloatConstant(*weights_, &values, &why);
+    packed->Compress(values, rows, columns, part, bias_, lo_, hi_);
   }
-  out->Compress(values, rows, columns, part, bias, lo, hi);
-  return true;
-}
+
+ private:
+  const TfLiteTensor* weights_ = nullptr;
+  std::vector<float> bias_;
+  float lo_ = 0, hi_ = 0;
+};
 
 // Four chains of additions: one would wait for itself.
 float SparseDot(const float* in, const int32_t* column, const float* value, int n, float start) {
@@ -98,15 +115,18 @@ class SparseConv : public PlanarOp {
       : kernels_(kernels), inputs_(inputs), outputs_(outputs), stride_y_(stride_y), stride_x_(stride_x) {}
 
   bool Read(const NodeView& node, std::string* why) {
-    const SpmmTiling& tiling = kernels_.f32_spmm_tiling;
-    const int part = inputs_ > tiling.most_inputs ? tiling.inputs_per_part : inputs_;
-    if (!ReadWeights(node, outputs_, inputs_, part, node.params<ConvParams>().activation, &weights_, why)) return false;
+    if (!source_.Find(node, outputs_, inputs_, node.params<ConvParams>().activation, &weights_, why)) return false;
     const PlanarShape shape = Strided(PlanarOf(ShapeOf(node.input(0))));
     const double values = static_cast<double>(shape.batch) * shape.pixels();
     const double per_mac = weights_.blocks() ? speed::kBlockMac : speed::kSparseMac;
     here_us_ = values * weights_.stored() * per_mac * 1e-3;
     stock_us_ = values * inputs_ * outputs_ * speed::kDenseMac * 1e-3;
     return true;
+  }
+
+  void Pack() override {
+    const SpmmTiling& tiling = kernels_.f32_spmm_tiling;
+    source_.Pack(outputs_, inputs_, inputs_ > tiling.most_inputs ? tiling.inputs_per_part : inputs_, &weights_);
   }
 
   const char* kernel_name() const override { return Kernels()[0].name; }
@@ -244,6 +264,7 @@ class SparseConv : public PlanarOp {
 
   const KernelTable& kernels_;
   const int inputs_, outputs_, stride_y_, stride_x_;
+  SparseSource source_;
   SparseRows weights_;
   double here_us_ = 0, stock_us_ = 0;
   PlanarShape in_, shape_;  // shape_: after the stride
@@ -256,14 +277,14 @@ class SparseFullyConnected : public PlanarOp {
       : inputs_(inputs), outputs_(outputs), keep_num_dims_(keep_num_dims) {}
 
   bool Read(const NodeView& node, std::string* why) {
-    if (!ReadWeights(node, outputs_, inputs_, inputs_, node.params<FullyConnectedParams>().activation, &weights_, why)) {
-      return false;
-    }
+    if (!source_.Find(node, outputs_, inputs_, node.params<FullyConnectedParams>().activation, &weights_, why)) return false;
     const double rows = static_cast<double>(PlanarOf(ShapeOf(node.input(0))).batch);
     here_us_ = rows * weights_.stored() * speed::kSparseVectorMac * 1e-3;
     stock_us_ = rows * inputs_ * outputs_ * speed::kDenseVectorMac * 1e-3;
     return true;
   }
+
+  void Pack() override { source_.Pack(outputs_, inputs_, inputs_, &weights_); }
 
   const char* kernel_name() const override { return "f32_sparse_vector"; }
   void Estimate(double* here_us, double* stock_us) const override {
@@ -290,6 +311,7 @@ class SparseFullyConnected : public PlanarOp {
  private:
   const int inputs_, outputs_;
   const bool keep_num_dims_;
+  SparseSource source_;
   SparseRows weights_;
   double here_us_ = 0, stock_us_ = 0;
   PlanarShape shape_;

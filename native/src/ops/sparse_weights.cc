@@ -138,11 +138,7 @@ bool ReadFloatConstant(const TfLiteTensor& tensor, std::vector<float>* values, s
   return false;
 }
 
-void SparseRows::Compress(const std::vector<float>& values, int rows, int columns, int part,
-                          const std::vector<float>& bias, float lo, float hi) {
-  bias_ = bias;
-  lo_ = lo;
-  hi_ = hi;
+void SparseRows::Measure(const std::vector<float>& values, int rows, int columns) {
   const auto at = [&](int r, int c) { return values[static_cast<size_t>(r) * columns + c]; };
   nonzeros_ = 0;
   int64_t touched = 0;
@@ -155,6 +151,16 @@ void SparseRows::Compress(const std::vector<float>& values, int rows, int column
     }
   }
   blocks_ = rows % 4 == 0 && touched > 0 && static_cast<double>(nonzeros_) >= kBlockFill * 4.0 * touched;
+  stored_ = blocks_ ? 4 * touched : nonzeros_;
+}
+
+void SparseRows::Compress(const std::vector<float>& values, int rows, int columns, int part,
+                          const std::vector<float>& bias, float lo, float hi) {
+  Measure(values, rows, columns);
+  bias_ = bias;
+  lo_ = lo;
+  hi_ = hi;
+  const auto at = [&](int r, int c) { return values[static_cast<size_t>(r) * columns + c]; };
   const int step = blocks_ ? 4 : 1;
   rows_ = rows / step;
   parts_ = blocks_ ? 1 : (columns + part - 1) / part;

@@ -17,20 +17,22 @@ bool ReadHalfConstant(const TfLiteTensor& tensor, std::vector<uint16_t>* values,
 
 class SparseRows {
  public:
-  // values[rows][columns]. Groups of four rows that mostly share their columns are stored as 4x1 blocks. Others in parts
-  // of at most `part` columns, which are to be multiplied one after the other.
+  // values[rows][columns]. Only looks at the zeros: whether there are blocks, and how many weights would be stored.
+  void Measure(const std::vector<float>& values, int rows, int columns);
+  // Groups of four rows that mostly share their columns are stored as 4x1 blocks. Others in parts of at most `part`
+  // columns, which are to be multiplied one after the other.
   void Compress(const std::vector<float>& values, int rows, int columns, int part, const std::vector<float>& bias,
                 float lo, float hi);
   bool blocks() const { return blocks_; }
   int64_t nonzeros() const { return nonzeros_; }
-  int64_t stored() const { return static_cast<int64_t>(value_.size()); }
+  int64_t stored() const { return stored_; }
   int parts() const { return parts_; }
   int first_column(int part) const { return part * part_columns_; }  // also of the part behind the last: at least all
   SparseView View(int part) const;  // its columns count from the first of the part
 
  private:
   bool blocks_ = false;
-  int64_t nonzeros_ = 0;
+  int64_t nonzeros_ = 0, stored_ = 0;
   int rows_ = 0;  // of the view: rows or groups
   int parts_ = 1, part_columns_ = 0;
   std::vector<int32_t> start_, column_;
