@@ -31,9 +31,9 @@ def pruned(model: Model, zeros: float, block: int) -> Model:
             continue
         weight = tensors[operator.inputs[1]]
         outputs = weight.shape[0]
-        if weight.shape[1:-1] not in ((1, 1), ()) or outputs % block:
+        if weight.shape[1:-1] not in ((1, 1), ()):
             continue
-        keep = np.repeat(random.random((outputs // block, *weight.shape[1:])) >= zeros, block, 0)
+        keep = np.repeat(random.random((-(-outputs // block), *weight.shape[1:])) >= zeros, block, 0)[:outputs]
         values = np.where(keep, weight.array(), 0).astype(np.float32)
         tensors[operator.inputs[1]] = replace(weight, buffer=Buffer(values.tobytes()))
     return model.with_main(replace(main, tensors=tuple(tensors)))

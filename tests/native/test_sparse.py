@@ -17,9 +17,9 @@ Array = np.ndarray[Any, Any]
 
 
 def pruned(random: np.random.Generator, shape: tuple[int, ...], zeros: float, block: int) -> Array:
-    keep = random.random((shape[0] // block, *shape[1:])) >= zeros
+    keep = random.random((-(-shape[0] // block), *shape[1:])) >= zeros
     scale = np.sqrt(2.0 / max(shape[-1] * (1 - zeros), 1))
-    weights: Array = (random.standard_normal(shape) * scale * np.repeat(keep, block, 0)).astype(np.float32)
+    weights: Array = (random.standard_normal(shape) * scale * np.repeat(keep, block, 0)[: shape[0]]).astype(np.float32)
     return weights
 
 
@@ -68,6 +68,12 @@ def test_a_pruned_network_is_taken_and_equal(zeros: float, block: int, isa: str,
     assert "SOFTMAX" not in got.taken()
     kernels = {d["note"] for d in got.decisions() if d["taken"] and d["op"] == "CONV_2D"}
     assert any(k.startswith("f32_spmm_4x" if block == 4 else "f32_spmm_1x") for k in kernels)
+
+
+@pytest.mark.parametrize("head", [41, 42, 43])
+def test_the_last_block_of_a_classifier_may_have_fewer_rows(head: int, stock: Any, delegated: Any) -> None:
+    got = compare(network(0.9, 4, head=head), stock, delegated)
+    assert [d["note"] for d in got.decisions() if d["op"] == "FULLY_CONNECTED"] == ["f32_sparse_vector_4x1"]
 
 
 @pytest.mark.parametrize("isa", ["auto", "scalar"])

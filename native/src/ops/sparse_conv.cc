@@ -78,8 +78,8 @@ void SparseDot4(const float* in, const int32_t* column, const float* value, int 
   for (int j = 0; j < 4; ++j) sums[j] = even[j] + odd[j];
 }
 
-// One vector: a dot product per row.
-void SparseVector(const float* in, const SparseView& w, bool blocks, int row_begin, int row_end, float* out) {
+// One vector: a dot product per row. The last block may have fewer than four.
+void SparseVector(const float* in, const SparseView& w, bool blocks, int row_begin, int row_end, int outputs, float* out) {
   for (int r = row_begin; r < row_end; ++r) {
     const int first = w.start[r], n = w.start[r + 1] - first;
     if (!blocks) {
@@ -90,7 +90,7 @@ void SparseVector(const float* in, const SparseView& w, bool blocks, int row_beg
     }
     float sums[4];
     SparseDot4(in, w.column + first, w.value + static_cast<size_t>(first) * 4, n, w.bias + r * 4, sums);
-    for (int j = 0; j < 4; ++j) out[r * 4 + j] = std::min(std::max(sums[j], w.lo), w.hi);
+    for (int j = 0; j < std::min(4, outputs - r * 4); ++j) out[r * 4 + j] = std::min(std::max(sums[j], w.lo), w.hi);
   }
 }
 
@@ -103,7 +103,7 @@ void SparseVectors(const float* in, int batch, int inputs, int outputs, const Sp
     const int b = task / slices, slice = task % slices;
     for (int part = 0; part < weights.parts(); ++part) {
       SparseVector(in + static_cast<int64_t>(b) * inputs + weights.first_column(part), weights.View(part),
-                   weights.blocks(), rows * slice / slices, rows * (slice + 1) / slices,
+                   weights.blocks(), rows * slice / slices, rows * (slice + 1) / slices, outputs,
                    out + static_cast<int64_t>(b) * outputs);
     }
   });
@@ -153,7 +153,9 @@ class SparseConv : public PlanarOp {
   void RunChannels(const float* in, int begin, int end, float* out) const override {
     const int first_group = begin / 4, last_group = end / 4;
     out -= begin * shape_.plane();
-    if (shape_.pixels() == 1) return SparseVector(in, weights_.View(0), /*blocks=*/true, first_group, last_group, out);
+    if (shape_.pixels() == 1) {
+      return SparseVector(in, weights_.View(0), /*blocks=*/true, first_group, last_group, outputs_, out);
+    }
     const int width = Kernels()[first_kernel_].max_width;
     for (int64_t first = 0; first < shape_.pixels(); first += width) {
       Tile(in + first, static_cast<int>(std::min<int64_t>(width, shape_.pixels() - first)), first_group, last_group,
@@ -286,7 +288,9 @@ class SparseFullyConnected : public PlanarOp {
 
   void Pack() override { source_.Pack(outputs_, inputs_, inputs_, &weights_); }
 
-  const char* kernel_name() const override { return "f32_sparse_vector"; }
+  const char* kernel_name() const override {
+    return weights_.blocks() ? "f32_sparse_vector_4x1" : "f32_sparse_vector_1x1";
+  }
   void Estimate(double* here_us, double* stock_us) const override {
     *here_us = here_us_;
     *stock_us = stock_us_;
@@ -312,7 +316,7 @@ class SparseFullyConnected : public PlanarOp {
   const int inputs_, outputs_;
   const bool keep_num_dims_;
   SparseSource source_;
-  SparseRows weights_;
+  SparseRows weights_{/*ragged=*/true};
   double here_us_ = 0, stock_us_ = 0;
   PlanarShape shape_;
 };

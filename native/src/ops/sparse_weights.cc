@@ -150,7 +150,8 @@ void SparseRows::Measure(const std::vector<float>& values, int rows, int columns
       touched += here != 0;
     }
   }
-  blocks_ = rows % 4 == 0 && touched > 0 && static_cast<double>(nonzeros_) >= kBlockFill * 4.0 * touched;
+  const bool divides = ragged_ || rows % 4 == 0;
+  blocks_ = divides && touched > 0 && static_cast<double>(nonzeros_) >= kBlockFill * 4.0 * touched;
   stored_ = blocks_ ? 4 * touched : nonzeros_;
 }
 
@@ -160,9 +161,10 @@ void SparseRows::Compress(const std::vector<float>& values, int rows, int column
   bias_ = bias;
   lo_ = lo;
   hi_ = hi;
-  const auto at = [&](int r, int c) { return values[static_cast<size_t>(r) * columns + c]; };
+  const auto at = [&](int r, int c) { return r < rows ? values[static_cast<size_t>(r) * columns + c] : 0.0f; };
   const int step = blocks_ ? 4 : 1;
-  rows_ = rows / step;
+  rows_ = (rows + step - 1) / step;
+  bias_.resize(static_cast<size_t>(rows_) * step, 0.0f);
   parts_ = blocks_ ? 1 : (columns + part - 1) / part;
   part_columns_ = (columns + parts_ - 1) / parts_;
   start_.clear();

@@ -17,6 +17,10 @@ bool ReadHalfConstant(const TfLiteTensor& tensor, std::vector<uint16_t>* values,
 
 class SparseRows {
  public:
+  // ragged: the last block may have fewer than four rows. Only what writes single values can do that: kernels write all
+  // four.
+  explicit SparseRows(bool ragged = false) : ragged_(ragged) {}
+
   // values[rows][columns]. Only looks at the zeros: whether there are blocks, and how many weights would be stored.
   void Measure(const std::vector<float>& values, int rows, int columns);
   // Groups of four rows that mostly share their columns are stored as 4x1 blocks. Others in parts of at most `part`
@@ -31,6 +35,7 @@ class SparseRows {
   SparseView View(int part) const;  // its columns count from the first of the part
 
  private:
+  const bool ragged_;
   bool blocks_ = false;
   int64_t nonzeros_ = 0, stored_ = 0;
   int rows_ = 0;  // of the view: rows or groups
