@@ -9,8 +9,14 @@ from pathlib import Path
 
 from litesmith.measure import machine_facts
 from litesmith.result import encode_fields
+from litesmith.runtime import native_tier
 
 RESULTS = Path(__file__).parent / "results"
+
+
+def by_tier(name: str) -> str:
+    """Return the name of results that depend on the processor: one set for each kind that they were measured on."""
+    return f"{name}_{native_tier() or 'stock'}"
 
 
 def write_result(name: str, document: Mapping[str, object]) -> None:

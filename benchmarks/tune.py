@@ -7,7 +7,8 @@ The bundled sample and every model of the assets that has labelled data; MobileN
 photographs. Each search minimizes latency and may lose half a point. All four files are then scored on the held-out
 split, which no search saw, and timed in interleaved rounds, all but the tuned one without Litesmith's delegate. Also:
 what the search costs beyond its work with one worker, how much faster two workers score, and how long `choose` takes for
-all image classifiers of the zoo. Writes results/tune.json and results/tune.md; what is not measured anew stays.
+all image classifiers of the zoo. Writes results/tune_TIER.json and .md, one for each kind of machine; what is not
+measured anew stays.
 """
 
 from __future__ import annotations
@@ -25,10 +26,11 @@ from typing import Any
 
 import numpy as np
 
-from benchmarks._measure import RESULTS, write_result
+from benchmarks._measure import RESULTS, by_tier, write_result
 from benchmarks.quantization import Case, cases, legacy_quantizer
 from litesmith import Model, samples
 from litesmith.measure import Latency, bench
+from litesmith.runtime import native_tier
 from litesmith.tune import Tuned, choose, tune
 from litesmith.tune._candidates import RECOVERY
 from litesmith.tune._jobs import Observe
@@ -179,7 +181,7 @@ def markdown(document: dict[str, Any]) -> str:
         "",
         "`python -m benchmarks.tune`: the search minimizes latency and may lose 0.5 points. Score and drop are of the",
         "held-out split, in points; agreement counts every choice that differs from the float model's, right or wrong.",
-        "Latencies are medians with their 95 % intervals.",
+        f"Latencies are medians with their 95 % intervals. Litesmith's kernels of this machine: {native_tier()}.",
         "",
         "| model | file | score | drop | ms | threads | size | against tuned |",
         "| --- | --- | --- | --- | --- | --- | --- | --- |",
@@ -237,15 +239,15 @@ def main() -> None:
 
 
 def earlier() -> dict[str, Any]:
-    file = RESULTS / "tune.json"
+    file = RESULTS / f"{by_tier('tune')}.json"
     return json.loads(file.read_text(encoding="utf-8")) if file.exists() else {"rows": []}
 
 
 def keep(**found: Any) -> None:
     """Write what is there so far: a later part that fails takes nothing with it."""
     document = {k: v for k, v in earlier().items() if k != "machine"} | found
-    write_result("tune", document)
-    (RESULTS / "tune.md").write_text(markdown(document), encoding="utf-8")
+    write_result(by_tier("tune"), document)
+    (RESULTS / f"{by_tier('tune')}.md").write_text(markdown(document), encoding="utf-8")
 
 
 if __name__ == "__main__":
