@@ -1,7 +1,7 @@
 # SPDX-License-Identifier: Apache-2.0
 """Accuracy against sparsity, channels removed and repaired, clustered sizes, and how long all of it takes.
 
-    python -m benchmarks.compress [--only prune|channels|cluster|time] [--model NAME] [--sparsity 0.5]
+    python -m benchmarks.compress [--only prune|channels|cluster|time] [--model NAME] [--sparsity 0.5] [--pattern 4x1]
 
 The bundled sample and the models of the assets that have labelled data, scored on the written file in LiteRT. MobileNet
 V2, whose images are not there, is scored by agreement with its float self on photographs. No labels, no training. Parts
@@ -53,6 +53,7 @@ class Case:
 @dataclass(frozen=True)
 class Chosen:
     sparsities: tuple[float, ...]
+    patterns: tuple[str, ...]
 
 
 def cases(limit: int, samples: int) -> Iterator[Case]:
@@ -96,7 +97,7 @@ def score(case: Case, model: Model) -> float:
 
 def pruning(case: Case, chosen: Chosen) -> dict[str, Any]:
     found: dict[str, Any] = {"model": case.name, "float": score(case, case.model), "scored": len(case.test), "rows": []}
-    for pattern in PATTERNS:
+    for pattern in chosen.patterns:
         for sparsity in chosen.sparsities:
             row: dict[str, Any] = {
                 "pattern": pattern,
@@ -106,7 +107,15 @@ def pruning(case: Case, chosen: Chosen) -> dict[str, Any]:
             }
             for method, data in (("magnitude", None), ("second-order", case.train)):
                 start, cpu = time.perf_counter(), time.process_time()
-                result = prune(case.model, sparsity=sparsity, pattern=pattern, data=data, store="sparse", check=False)
+                result = prune(
+                    case.model,
+                    sparsity=sparsity,
+                    pattern=pattern,
+                    data=data,
+                    store="sparse",
+                    reorder=pattern == "4x1",
+                    check=False,
+                )
                 row[f"{method} s"] = time.perf_counter() - start
                 row[f"{method} cpu s"] = time.process_time() - cpu
                 row[method] = score(case, result.model)
@@ -272,7 +281,8 @@ def markdown(document: dict[str, Any]) -> str:
         "# Compression",
         "",
         f"Scored on at most {document['limit']} test samples, the same for all ({', '.join(_scored(document))});",
-        "*samples*: others, unlabelled, to fit. *bytes*: of the pruned layers stored sparse, over dense.",
+        "*samples*: others, unlabelled, to fit. *bytes*: of the pruned layers stored sparse, over dense. 4x1: with",
+        "`--reorder`.",
     ]
     lines += [
         "",
@@ -339,10 +349,12 @@ def main() -> None:
     parser.add_argument("--samples", type=int, default=500)
     parser.add_argument("--only", choices=("prune", "channels", "cluster", "time"), action="append")
     parser.add_argument("--sparsity", type=float, action="append", help="only this one of pruning; again for more")
+    parser.add_argument("--pattern", choices=PATTERNS, action="append", help="only this one of pruning")
     parser.add_argument("--model", default="", help="only models with this in their name")
     arguments = parser.parse_args()
     chosen = arguments.only or ["prune", "channels", "cluster", "time"]
     limits = {"limit": arguments.limit, "samples": arguments.samples}
+    wanted = Chosen(tuple(arguments.sparsity or SPARSITIES), tuple(arguments.pattern or PATTERNS))
     parts = {"prune": (pruning, PRUNED), "channels": (narrowing, NARROWED), "cluster": (sharing, SHARED)}
     for part, (measure, names) in parts.items():
         if part in chosen:
@@ -350,7 +362,7 @@ def main() -> None:
             found = []
             for case in cases(arguments.limit, arguments.samples):
                 if case.name in names and arguments.model in case.name:
-                    found.append(measure(case, Chosen(tuple(arguments.sparsity or SPARSITIES))))
+                    found.append(measure(case, wanted))
                     write({part: found}, limits)
     if "time" in chosen:
         print("time")

@@ -30,6 +30,7 @@ from benchmarks._measure import RESULTS, by_tier, write_result
 from benchmarks.quantization import Case, cases, legacy_quantizer
 from litesmith import Model, samples
 from litesmith.measure import Latency, bench
+from litesmith.measure._statistics import compare_medians
 from litesmith.runtime import native_tier
 from litesmith.tune import Tuned, choose, tune
 from litesmith.tune._candidates import RECOVERY
@@ -95,11 +96,12 @@ def run(case: Case, limit: int, folder: Path) -> dict[str, Any]:
             "interval_ms": (latency.summary.low, latency.summary.high),
             "threads": latency.configuration.threads,
             "size_bytes": latency.size_bytes,
+            "against_tuned": against(best[list(files).index("tuned" if "tuned" in files else "float")], latency),
         }
         for name, latency in zip(files, best, strict=True)
     }
     if tuned.winner is not None and not tuned.winner.recipe:  # one file, measured twice
-        figures["tuned"] = figures["float"]
+        figures["tuned"] = figures["float"] = {**figures["float"], "against_tuned": (1.0, 1.0, 1.0)}
     return {
         "model": case.name,
         "metric": case.metric,
@@ -111,6 +113,12 @@ def run(case: Case, limit: int, folder: Path) -> dict[str, Any]:
         "files": figures,
         "failures": failures,
     }
+
+
+def against(tuned: Latency, other: Latency) -> tuple[float, float, float]:
+    """Return how many times as long a file takes as the tuned one, and the interval, from interleaved rounds."""
+    found = compare_medians(np.array(tuned.samples_ms), np.array(other.samples_ms), paired=True)
+    return found.value, found.low, found.high
 
 
 def fastest(files: dict[str, Path]) -> list[Latency]:
@@ -181,7 +189,8 @@ def markdown(document: dict[str, Any]) -> str:
         "",
         "`python -m benchmarks.tune`: the search minimizes latency and may lose 0.5 points. Score and drop are of the",
         "held-out split, in points; agreement counts every choice that differs from the float model's, right or wrong.",
-        f"Latencies are medians with their 95 % intervals. Litesmith's kernels of this machine: {native_tier()}.",
+        "Latencies are medians, ratios those of medians in the same rounds, both with their 95 % intervals: where 1 is",
+        f"within, none of the two is faster for sure. Litesmith's kernels of this machine: {native_tier()}.",
         "",
         "| model | file | score | drop | ms | threads | size | against tuned |",
         "| --- | --- | --- | --- | --- | --- | --- | --- |",
@@ -200,14 +209,15 @@ def markdown(document: dict[str, Any]) -> str:
 
 
 def _lines(row: dict[str, Any]) -> list[str]:
-    base = row["files"].get("tuned", row["files"]["float"])["latency_ms"]
     lines = []
     for name, f in row["files"].items():
         label = f"tuned: {row['recipe']}" if name == "tuned" else name
         low, high = f["interval_ms"]
+        ratio, least, most = f["against_tuned"]
+        spread = "" if least == most else f" ({least:.2f}–{most:.2f})"
         lines.append(
             f"| {row['model']} | {label} | {100 * f['score']:.2f} | {100 * f['drop']:+.2f} | {f['latency_ms']:.3f} "
-            f"({low:.3f}–{high:.3f}) | {f['threads']} | {f['size_bytes'] / 1000:.0f} kB | {f['latency_ms'] / base:.2f} × |"
+            f"({low:.3f}–{high:.3f}) | {f['threads']} | {f['size_bytes'] / 1000:.0f} kB | {ratio:.2f} ×{spread} |"
         )
     return [
         *lines,

@@ -17,7 +17,7 @@ from litesmith.errors import ModelError, OptimizeError, UsageError
 from litesmith.model import Builder, Model, Value
 from litesmith.optimize import ChannelsCoverage, channels, dequantize, quantize
 from litesmith.optimize._channels_groups import PlanCost, find_groups, kept_indices
-from litesmith.optimize._channels_rewrite import without_channels
+from litesmith.optimize._channels_rewrite import with_order, without_channels
 from litesmith.optimize._channels_trace import Trace
 
 Array = np.ndarray[Any, Any]
@@ -129,6 +129,23 @@ def test_channels_that_nothing_reads_leave_no_trace(block: str, seed: int) -> No
     cost = PlanCost(model, 0, trace, find_groups(trace))
     widths = {g.number: g.width - len(removed & set(g.atoms.tolist())) for g in free}
     assert cost.macs(widths) == narrow.cost().macs
+
+
+@pytest.mark.parametrize("block", BLOCKS)
+@pytest.mark.parametrize("seed", range(3))
+def test_another_order_computes_the_same(block: str, seed: int) -> None:
+    """Let the channels of every group change places at random."""
+    model = build(block)
+    trace = Trace(model.main)
+    random = np.random.default_rng(seed)
+    free = [group for group in find_groups(trace) if not group.reason]
+    moves = {int(a): int(b) for g in free for a, b in zip(g.atoms, random.permutation(g.atoms), strict=True)}
+    moved = model.with_main(with_order(trace, moves))
+    moved.verify()
+    assert moved.to_bytes() != model.to_bytes()
+    samples = [random.standard_normal((1, 8, 8, 3), np.float32) for _ in range(2)]
+    for kernels in ("builtin", "delegate"):
+        assert sqnr_db(run(model, samples, kernels=kernels), run(moved, samples, kernels=kernels)) > 90
 
 
 def _silenced(model: Model, trace: Trace, removed: set[int]) -> Model:

@@ -22,6 +22,7 @@ from litesmith.optimize._layer_rules import weight_layers
 from litesmith.optimize._output_error import OutputError
 from litesmith.optimize._prune_allocate import Curve, allocate_by_curves, allocate_by_weights
 from litesmith.optimize._prune_patterns import keep_mask
+from litesmith.optimize._prune_reorder import block_order
 from litesmith.optimize._prune_second_order import prune_rows
 from litesmith.optimize._prune_sensitivity import row_importance
 from litesmith.optimize._segments import Walk
@@ -209,11 +210,42 @@ def test_stored_half_precision_says_how(net: Model) -> None:
         ({"rules": ["1.5:CONV_2D"]}, UsageError, "not 1.5"),
         ({"pattern": "4x1", "rules": ["include:logits"]}, OptimizeError, "#8 FULLY_CONNECTED 'logits' has 10 output"),
         ({"data": []}, DataError, "no samples"),
+        ({"data": [], "pattern": "4x1", "reorder": True}, DataError, "no samples"),
+        ({"reorder": True}, UsageError, "only blocks of 4x1 gain by another order"),
     ],
 )
 def test_bad_input_is_explained(net: Model, options: dict[str, Any], error: type[Exception], message: str) -> None:
     with pytest.raises(error, match=message):
         prune(net, **options)
+
+
+def test_rows_that_are_alike_become_neighbours() -> None:
+    alike = np.kron(np.random.default_rng(0).random((4, 40)) < 0.5, np.ones((4, 1)))  # four of each kind
+    order = block_order(np.random.default_rng(1).permutation(alike) + 0.01, 0.5)
+    assert sorted(order) == list(range(16))
+    kinds = (np.random.default_rng(1).permutation(alike))[order].reshape(4, 4, 40)
+    assert (kinds == kinds[:, :1]).all()
+
+
+def test_another_order_of_channels_costs_less(net: Model, pictures: list[Array]) -> None:
+    expected = run(net, pictures)
+    plain, ordered = (prune(net, sparsity=0.5, pattern="4x1", reorder=reorder) for reorder in (False, True))
+    assert sqnr_db(expected, run(ordered.model, pictures)) > sqnr_db(expected, run(plain.model, pictures)) + 0.5
+    assert "in another order" in ordered.coverage.notes[0]
+    assert ordered.coverage.reached == plain.coverage.reached
+
+
+def test_another_order_on_data_is_always_the_same_one(net: Model, pictures: list[Array]) -> None:
+    once, again = (prune(net, sparsity=0.5, pattern="4x1", data=pictures, reorder=True) for _ in range(2))
+    assert once.model.to_bytes() == again.model.to_bytes()
+    assert once.coverage.method == "second-order"
+    assert "in another order" in once.coverage.notes[0]
+
+
+def test_channels_of_integers_stay_where_they_are(net: Model, pictures: list[Array]) -> None:
+    small = quantize(net, scheme="int8", data=pictures).model
+    notes = prune(small, sparsity=0.5, pattern="4x1", reorder=True).coverage.notes
+    assert notes == ("no channels changed places: none may, or none would gain by it",)
 
 
 def test_a_model_without_layers_to_prune() -> None:

@@ -41,6 +41,9 @@ def command(
     store: Annotated[
         str, typer.Option(help="sparse: zeros left out of the file; sparse16, sparse32: in so many bits; dense.")
     ] = "sparse",
+    reorder: Annotated[
+        bool, typer.Option("--reorder", help="Put channels in another order first: blocks of 4x1 then cost less.")
+    ] = False,
     seed: Annotated[int, typer.Option(help="Of the choice of positions that layers are looked at.")] = 0,
     undo: Annotated[bool, typer.Option("--dequantize", help="Make a float model of a quantized one first.")] = False,
     bench: Annotated[bool, typer.Option(help="Measure the latency before and after.")] = True,
@@ -60,6 +63,7 @@ def command(
         budget=budget,
         rules=tuple(rule or ()),
         store=store,
+        reorder=reorder,
         samples=samples,
         seed=seed,
         sizes=sizes,

@@ -3,10 +3,11 @@
 
 from __future__ import annotations
 
+import math
 from collections.abc import Callable, Mapping, Sequence
 
 from litesmith.errors import OptimizeError
-from litesmith.optimize._channels_groups import Group, PlanCost
+from litesmith.optimize._channels_groups import LANES, Group, PlanCost
 from litesmith.optimize._channels_importance import Order
 
 Widths = dict[int, int]
@@ -36,22 +37,25 @@ def uniform_widths(groups: Sequence[Group], keep: Mapping[int, float], multiple:
 def removal_path(
     groups: Sequence[Group], orders: Mapping[int, Order], cost: PlanCost, multiple: int, fixed: Widths
 ) -> list[Widths]:
-    """Return plans from full width on, each with one more piece removed: the one that costs least for what it saves."""
+    """Return plans from full width on, each with one more piece removed: the one that costs least for what it saves.
+
+    A piece is what leads to the next narrower width, or to the next one that fills the lanes of the kernels.
+    """
     widths = {**{group.number: group.width for group in groups}, **fixed}
     free = [group for group in groups if group.number not in fixed]
     path = [dict(widths)]
     while True:
-        now = cost.macs(widths)
+        now = cost.work(widths)
         choices = []
         for group in free:
-            smaller = narrower(widths[group.number], multiple)
-            if smaller == widths[group.number] or smaller < LEAST_SHARE * group.width:
-                continue
-            gone = group.width - widths[group.number], group.width - smaller
-            loss = float(orders[group.number].losses[gone[0] : gone[1]].sum())
-            saved = now - cost.macs({**widths, group.number: smaller})
-            if saved > 0:
-                choices.append((loss / saved, group.number, smaller))
+            width = widths[group.number]
+            for smaller in {narrower(width, multiple), narrower(width, math.lcm(multiple, LANES))}:
+                if smaller == width or smaller < LEAST_SHARE * group.width:
+                    continue
+                loss = float(orders[group.number].losses[group.width - width : group.width - smaller].sum())
+                saved = now - cost.work({**widths, group.number: smaller})
+                if saved > 0:
+                    choices.append((loss / saved, group.number, smaller))
         if not choices:
             return path
         _, number, smaller = min(choices)

@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""Remove channels from a subgraph: cut every constant and every shape that belongs to them."""
+"""Remove channels from a subgraph, or put them in another order: every constant and every shape that belongs to them."""
 
 from __future__ import annotations
 
@@ -19,13 +19,37 @@ Array = np.ndarray[Any, Any]
 
 def without_channels(trace: Trace, removed: set[int], kept: Mapping[int, Array]) -> Subgraph:
     """Return the subgraph without the removed atoms; operators keep their index and tensors too."""
-    return _Cut(trace, removed, kept).run()
+    gone = np.array(sorted(removed))
+    return _Cut(trace, kept, lambda atoms: np.flatnonzero(~np.isin(atoms, gone))).run()
+
+
+def with_order(trace: Trace, moves: Mapping[int, int]) -> Subgraph:
+    """Return the subgraph with another atom in the place of each that ``moves`` names; what it computes stays the same.
+
+    The moves are within groups of atoms that occur in the same tensors equally often.
+    """
+    target = np.arange(max((int(a.max(initial=0)) for a in trace.atoms.values()), default=0) + 1)
+    target[list(moves)] = list(moves.values())
+    moved = {tensor: _moved(atoms, target) for tensor, atoms in trace.atoms.items()}
+    kept = {tensor: places for tensor, places in moved.items() if not np.array_equal(places, np.arange(len(places)))}
+    return _Cut(trace, kept, lambda atoms: _moved(atoms, target)).run()
+
+
+def _moved(atoms: Array, target: Array) -> Array:
+    """Return the index from which each index gets its channel: the same occurrence of the atom that comes there."""
+    by_atom = np.argsort(atoms, kind="stable")
+    first = np.searchsorted(atoms[by_atom], np.arange(len(target)))
+    occurrence = np.empty_like(by_atom)
+    occurrence[by_atom] = np.arange(len(atoms)) - first[atoms[by_atom]]
+    found: Array = by_atom[first[target[atoms]] + occurrence]
+    return found
 
 
 class _Cut:
-    def __init__(self, trace: Trace, removed: set[int], kept: Mapping[int, Array]) -> None:
-        self._trace, self._kept = trace, kept
-        self._removed = np.array(sorted(removed))
+    """Takes a selection of channels, by tensor; ``select`` gives that of a layer's inputs from their atoms."""
+
+    def __init__(self, trace: Trace, kept: Mapping[int, Array], select: Callable[[Array], Array]) -> None:
+        self._trace, self._kept, self._select = trace, kept, select
         self._graph = trace.graph
         self._tensors = list(trace.graph.tensors)
         self._made: dict[tuple[Any, ...], int] = {}
@@ -98,7 +122,7 @@ class _Cut:
         if op.kind == "DEPTHWISE_CONV_2D":
             op = op if outputs is None else self._replace(op, 1, np.ascontiguousarray(values[..., outputs]))
         else:
-            columns = np.flatnonzero(~np.isin(feature_atoms(self._trace, op), self._removed))
+            columns = self._select(feature_atoms(self._trace, op))
             rows = np.arange(len(values)) if outputs is None else outputs
             key = rows.tobytes(), columns.tobytes()
             op = self._replace_by(op, 1, lambda: values[rows][..., columns], key)

@@ -33,7 +33,7 @@ def _given(step: Step, *names: str) -> dict[str, Any]:
 
 
 def _prune(model: Model, step: Step, data: Any) -> Model:
-    options = _given(step, "pattern", "method", "budget", "samples", "store", "seed")
+    options = _given(step, "pattern", "method", "budget", "samples", "store", "reorder", "seed")
     if "block" in step.options:
         options["pattern"] = step.get("block")
     if step.get("method") == "magnitude":
@@ -85,6 +85,7 @@ register_step(
             "method": Option(str, METHODS, "auto"),
             "budget": Option(str, BUDGETS, "global"),
             "store": Option(str, STORES, "dense"),
+            "reorder": Option(bool, default=False),
             "samples": Option(int, default=500),
             "seed": Option(int, default=0),
             **_RULES,

@@ -19,6 +19,7 @@ from litesmith.optimize._layer_rules import LayerRule, WeightLayer, matching_rul
 from litesmith.optimize._prune_allocate import allocate_by_weights
 from litesmith.optimize._prune_patterns import check_pattern, check_shape, from_rows, keep_mask, rows_of
 from litesmith.optimize._prune_reconstruct import measured_plan, reconstruct
+from litesmith.optimize._prune_reorder import reordered
 from litesmith.optimize._prune_speed import PruneSpeed, measured_speed
 from litesmith.optimize._prune_store import check_store, half_of, store_sparse, stored_bytes, unpack_sparse
 from litesmith.optimize._run import Data
@@ -108,6 +109,7 @@ def prune(
     budget: str = "global",
     rules: Sequence[LayerRule | str] = (),
     store: str = "dense",
+    reorder: bool = False,
     samples: int = DEFAULT_SAMPLES,
     seed: int = 0,
     sizes: bool = False,
@@ -129,6 +131,8 @@ def prune(
         rules: ``skip:MATCH``, ``include:MATCH`` or ``NUMBER:MATCH`` for layers by kind, #index or name; the last counts.
         store: "dense"; "sparse" leaves zeros out of the file, with single values in 16 bits and blocks in 32;
             "sparse16" and "sparse32" have so many bits for all.
+        reorder: put channels in another order first, in which 4x1 blocks cost less. The model computes the same, but
+            `diagnose` can no longer compare its layers with those of the original.
         samples: how many at most.
         seed: of the choice of positions that layers are looked at.
         sizes: measure the file raw and compressed too, which takes longer than pruning by magnitude.
@@ -139,19 +143,26 @@ def prune(
         UsageError: an option that makes no sense.
         OptimizeError: a rule matches nothing, a pattern does not divide a layer, or weights are quantized otherwise.
     """
-    _check_options(sparsity, pattern, method, budget, store, data)
+    _check_options(sparsity, pattern, method, budget, store, data, reorder)
     source = unpack_sparse(model)
     layers = weight_layers(source)
     targets, reasons = _targets(source, layers, parse_rules(rules), pattern, sparsity)
+    notes: list[str] = []
+    if reorder:
+        shares = {layer: sparsity if number is None else number for layer, number in targets.items()}
+        source, changed = reordered(source, shares, data)
+        notes.append(_order_note(changed))
+        layers = weight_layers(source)  # constants that several operators read may have become several
+        targets, reasons = _targets(source, layers, parse_rules(rules), pattern, sparsity)
     chosen = "second-order" if method == "second-order" or (method == "auto" and data is not None) else "magnitude"
     if chosen == "second-order":
         refuse_integers(source, targets, "second-order pruning")
     errors: dict[tuple[int, int], float] = {}
-    notes: list[str] = []
     if chosen == "second-order" and targets:
         assert data is not None
         plan = measured_plan(source, targets, sparsity, pattern, budget, data, samples, seed)
-        pruned, errors, notes = reconstruct(source, plan, pattern, data, samples, seed)
+        pruned, errors, found = reconstruct(source, plan, pattern, data, samples, seed)
+        notes += found
     else:
         pruned = _by_magnitude(source, _allocated(source, targets, sparsity, pattern, budget), pattern)
     if store != "dense":
@@ -186,8 +197,19 @@ def check_runs(before: Model, after: Model) -> None:
         raise OptimizeError(f"the new model does not run in LiteRT: {failure.message}")
 
 
-def _check_options(sparsity: float, pattern: str, method: str, budget: str, store: str, data: Data | None) -> None:
+def _order_note(changed: int) -> str:
+    if not changed:
+        return "no channels changed places: none may, or none would gain by it"
+    groups = "one group of channels is" if changed == 1 else f"{changed} groups of channels are"
+    return f"{groups} in another order: layers cannot be compared with those of the original (diagnose)"
+
+
+def _check_options(
+    sparsity: float, pattern: str, method: str, budget: str, store: str, data: Data | None, reorder: bool
+) -> None:
     check_pattern(pattern, sparsity)
+    if reorder and pattern != "4x1":
+        raise UsageError(f"only blocks of 4x1 gain by another order of the channels, not the pattern {pattern}")
     check_store(store)
     if method not in METHODS:
         raise UsageError(f"there is no method {method!r}; choose one of {', '.join(METHODS)}")

@@ -70,7 +70,8 @@ def _recipe(trial: optuna.Trial) -> str:
             continue
         words = [f"{amount:g}"]
         if name == "prune":
-            words.append(str(trial.suggest_categorical("pattern", PATTERNS)))
+            pattern = str(trial.suggest_categorical("pattern", PATTERNS))
+            words += [pattern, "reorder=yes"] if pattern == "4x1" else [pattern]
         steps.append(f"{name}({', '.join(words)})")
     last = str(trial.suggest_categorical("format", FORMATS))
     return str(Recipe.parse(" → ".join([*steps, last] if last else steps)))
