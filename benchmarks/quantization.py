@@ -1,7 +1,7 @@
 # SPDX-License-Identifier: Apache-2.0
 """Accuracy, latency and size of each scheme, against ai-edge-quantizer and the wheel's legacy quantizer.
 
-    python -m benchmarks.quantization [--limit 2000] [--only resnet]
+    python -m benchmarks.quantization [--limit 10000] [--only resnet]
 
 The bundled sample and every model of the assets that has data, scored on the written file in LiteRT, with XNNPACK and
 without; models without labels by agreement with their float selves on photographs. All quantizers calibrate on the same
@@ -195,7 +195,7 @@ def same_outputs(model: Path, samples: Dataset) -> bool:
 
 def main() -> None:
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
-    parser.add_argument("--limit", type=int, default=2000)
+    parser.add_argument("--limit", type=int, default=10_000)
     parser.add_argument("--only", default="", help="part of the name of a model; nothing is written")
     arguments = parser.parse_args()
     rows = []

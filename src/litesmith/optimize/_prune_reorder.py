@@ -30,8 +30,10 @@ from litesmith.progress import task
 Array = np.ndarray[Any, Any]
 _SAMPLES = 64
 _SWEEPS = 4
-_MOST_COLUMNS = 512
 _MOST_ROWS = 4096
+_MOST_SCORES = 1 << 19
+_COLUMNS = (64, 512)
+"""A sample of so many columns tells as much as all: the fewer, the more rows there are."""
 
 
 def reordered(model: Model, shares: Mapping[WeightLayer, float], data: Data | None) -> tuple[Model, int]:
@@ -114,8 +116,9 @@ def _moves(
         scores.append(squares / max(float(squares.sum()), 1e-30) * rows.size)
         shares.append(share)
     table = np.concatenate(scores, axis=1)
-    if table.shape[1] > _MOST_COLUMNS:  # a sample of them tells as much
-        table = table[:, np.linspace(0, table.shape[1] - 1, _MOST_COLUMNS).astype(int)]
+    columns = int(np.clip(_MOST_SCORES // group.width, *_COLUMNS))
+    if table.shape[1] > columns:
+        table = table[:, np.linspace(0, table.shape[1] - 1, columns).astype(int)]
     order = block_order(table, float(np.mean(shares)))
     atoms = trace.atoms[trace.graph.operators[next(w for w in group.writers if w in layers)].outputs[0]]
     return dict(zip(atoms.tolist(), atoms[order].tolist(), strict=True))

@@ -225,9 +225,10 @@ class CompiledBackend:
         """Release everything; the arrays stay valid."""
         resources = self._resources.pop_all()
         if os.getpid() == self._process:  # a forked child has neither the threads nor the right to end them
-            if self._binding is not None:
-                self._binding.close()
-            resources.close()
+            with creation_lock:
+                if self._binding is not None:
+                    self._binding.close()
+                resources.close()
 
     def _attempt(self, doing: str, action: Callable[[], None]) -> tuple[str, ...]:
         """Do something that LiteRT may refuse, and return what it logged; if it refuses, raise with its reason."""

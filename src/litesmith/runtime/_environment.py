@@ -19,30 +19,39 @@ from litesmith.runtime._options import CompileOptions
 
 
 class _CreationLock:
-    """Held while LiteRT makes something, and by whoever forks. Not to be entered twice by one thread.
+    """Held while LiteRT makes or destroys something, and by whoever forks: no lock of LiteRT's own is then held.
 
     A fork need not wait for its turn among threads that make one session after the other: it shuts the turnstile that
-    they all pass, and then only waits for those who have passed it.
+    they all pass, and then only waits for those who have passed it. Who has passed may enter again, as the collector of
+    garbage does when it finds another session.
     """
 
     def __init__(self) -> None:
-        self._turnstile = threading.Lock()
+        self._turnstile = threading.RLock()
         self._lock = threading.RLock()  # the thread that makes something may itself fork, in a custom operator
+        self._owner, self._depth = 0, 0
 
     def __enter__(self) -> None:
-        with self._turnstile:
-            pass
-        self._lock.acquire()
+        if self._owner != threading.get_ident():
+            with self._turnstile:
+                pass
+        self._enter()
 
     def __exit__(self, *_exception: object) -> None:
+        self._depth -= 1
+        self._owner = threading.get_ident() if self._depth else 0
         self._lock.release()
+
+    def _enter(self) -> None:
+        self._lock.acquire()
+        self._owner, self._depth = threading.get_ident(), self._depth + 1
 
     def before_fork(self) -> None:
         self._turnstile.acquire()
-        self._lock.acquire()
+        self._enter()
 
     def after_fork(self) -> None:
-        self._lock.release()
+        self.__exit__()
         self._turnstile.release()
 
 

@@ -209,7 +209,8 @@ class InterpreterBackend:
 
     def close(self) -> None:
         """Release everything; the arrays stay valid."""
-        self._interpreter = self._wrapper = None
+        with creation_lock:
+            self._interpreter = self._wrapper = None
 
 
 def _in_order(named: Mapping[str, int], order: list[int]) -> dict[str, int]:
