@@ -4,6 +4,7 @@
 from __future__ import annotations
 
 import json
+import re
 from collections.abc import Mapping
 from pathlib import Path
 
@@ -14,9 +15,10 @@ from litesmith.runtime import native_tier
 RESULTS = Path(__file__).parent / "results"
 
 
-def by_tier(name: str) -> str:
+def by_processor(name: str) -> str:
     """Return the name of results that depend on the processor: one set for each kind that they were measured on."""
-    return f"{name}_{native_tier() or 'stock'}"
+    maker = re.match(r"[A-Za-z]*", machine_facts().cpu)
+    return "_".join(part for part in (name, native_tier() or "stock", maker[0].lower() if maker else "") if part)
 
 
 def write_result(name: str, document: Mapping[str, object]) -> None:

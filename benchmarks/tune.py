@@ -7,7 +7,7 @@ The bundled sample and every model of the assets that has labelled data; MobileN
 photographs. Each search minimizes latency and may lose half a point. All four files are then scored on the held-out
 split, which no search saw, and timed in interleaved rounds, all but the tuned one without Litesmith's delegate. Also:
 what the search costs beyond its work with one worker, how much faster two workers score, and how long `choose` takes for
-all image classifiers of the zoo. Writes results/tune_TIER.json and .md, one for each kind of machine; what is not
+all image classifiers of the zoo. Writes results/tune_TIER_MAKER.json and .md, one for each kind of machine; what is not
 measured anew stays.
 """
 
@@ -26,7 +26,7 @@ from typing import Any
 
 import numpy as np
 
-from benchmarks._measure import RESULTS, by_tier, write_result
+from benchmarks._measure import RESULTS, by_processor, write_result
 from benchmarks.quantization import Case, cases, legacy_quantizer
 from litesmith import Model, samples
 from litesmith.measure import Latency, bench
@@ -264,15 +264,15 @@ def runs(row: dict[str, Any]) -> list[float]:
 
 
 def earlier() -> dict[str, Any]:
-    file = RESULTS / f"{by_tier('tune')}.json"
+    file = RESULTS / f"{by_processor('tune')}.json"
     return json.loads(file.read_text(encoding="utf-8")) if file.exists() else {"rows": []}
 
 
 def keep(**found: Any) -> None:
     """Write what is there so far: a later part that fails takes nothing with it."""
     document = {k: v for k, v in earlier().items() if k != "machine"} | found
-    write_result(by_tier("tune"), document)
-    (RESULTS / f"{by_tier('tune')}.md").write_text(markdown(document), encoding="utf-8")
+    write_result(by_processor("tune"), document)
+    (RESULTS / f"{by_processor('tune')}.md").write_text(markdown(document), encoding="utf-8")
 
 
 if __name__ == "__main__":

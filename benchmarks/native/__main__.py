@@ -4,7 +4,7 @@
 `python -m benchmarks.native TEXT…` measures only the rows with one of these texts in their name and keeps the others.
 
 Each row is one interleaved run of all its engines in one process; a figure is the median of its samples, and `best`
-the fastest, which other programs disturb least. Written to `results/native_TIER.json` and `.md`: one for each kind of
+the fastest, which other programs disturb least. Written to `results/native_TIER_MAKER.json` and `.md`: one for each kind of
 machine that it was run on.
 """
 
@@ -21,7 +21,7 @@ import numpy as np
 from ai_edge_litert.interpreter import Interpreter, load_delegate
 
 import litesmith
-from benchmarks._measure import RESULTS, by_tier, write_result
+from benchmarks._measure import RESULTS, by_processor, write_result
 from benchmarks.native._models import float_model, pruned, quantized
 from litesmith.measure._timing import Timed, measure
 from litesmith.model import Model
@@ -182,7 +182,7 @@ def table(rows: dict[str, dict[str, dict[str, float]]], bars: list[Bar]) -> str:
     ]
     if native_tier() != BEST_TIER:
         lines += [
-            f"This machine has no {BEST_TIER}: native_{BEST_TIER}.md has the goals for it.",
+            f"This machine has no {BEST_TIER}: native_{BEST_TIER}_*.md have the goals for it.",
             "",
         ]
     lines += ["| network | engine | median (best) ms |", "| --- | --- | --- |"]
@@ -197,7 +197,7 @@ def table(rows: dict[str, dict[str, dict[str, float]]], bars: list[Bar]) -> str:
 
 def earlier() -> tuple[dict[str, dict[str, dict[str, float]]], list[Bar]]:
     """Read the rows and goals of the last run."""
-    document = json.loads((RESULTS / f"{by_tier('native')}.json").read_text(encoding="utf-8"))
+    document = json.loads((RESULTS / f"{by_processor('native')}.json").read_text(encoding="utf-8"))
     return document["times"], [Bar(**{k: v for k, v in b.items() if k != "verdict"}) for b in document["goals"]]
 
 
@@ -221,9 +221,9 @@ def main() -> int:
         bars += found
         print(f"{title}: " + ", ".join(f"{e} {f['best_ms']:.2f}" for e, f in rows[title].items()), flush=True)
     verdicts = [{**asdict(b), "verdict": b.verdict} for b in bars]
-    write_result(by_tier("native"), {"tier": native_tier(), "seconds": SECONDS, "times": rows, "goals": verdicts})
+    write_result(by_processor("native"), {"tier": native_tier(), "seconds": SECONDS, "times": rows, "goals": verdicts})
     text = table(rows, bars)
-    (RESULTS / f"{by_tier('native')}.md").write_text(text, encoding="utf-8")
+    (RESULTS / f"{by_processor('native')}.md").write_text(text, encoding="utf-8")
     print(text)
     return 0
 

@@ -18,7 +18,7 @@ from tests.train.conftest import pattern_images, small_net
 
 import litesmith
 from litesmith.data import Dataset
-from litesmith.errors import DataError, MissingExtraError, UsageError
+from litesmith.errors import DataError, MissingExtraError, OptimizeError, UsageError
 from litesmith.model import Builder, Model
 from litesmith.train import TrainEvent, TrainResult, train
 
@@ -308,6 +308,8 @@ def test_results_become_json_and_plots(learned: Model, data: Dataset) -> None:
         ({"epochs": 0}, "at least 1 epoch"),
         ({"augment": "rotate"}, "none of flip, shift=PIXELS"),
         ({"label_weight": 2.0}, "share from 0 to 1"),
+        ({"task": "boxes"}, "choose one of auto, classes, values"),
+        ({"patience": 0}, "at least 1, not 0"),
         ({"rules": ["float:ADD"]}, "give qat as well"),
         ({"minutes": 0.0}, "leaves nothing to train in"),
         ({"store": "zip"}, "cannot be stored"),
@@ -345,3 +347,102 @@ def test_the_folder_is_also_the_verb(learned: Model, data: Dataset) -> None:
     code = "import sys, litesmith.train; assert 'torch' not in sys.modules; assert callable(litesmith.train)"
     subprocess.run([sys.executable, "-c", code], check=True)
     assert litesmith.train(learned, data, epochs=1).result.recipe == "float"
+
+
+def test_a_larger_model_can_teach(learned: Model) -> None:
+    unlabelled = Dataset.from_arrays(pattern_images(300, seed=3)[0])
+    random = small_net()
+    taught = train(random, unlabelled, teacher=learned, epochs=12, learning_rate=1e-2, batch=32)
+
+    assert taught.result.original < 0.5
+    assert taught.result.written > 0.8
+
+
+def test_a_teacher_must_fit(learned: Model, data: Dataset) -> None:
+    b = Builder("other")
+    other = b.build({"y": b.fully_connected(b.input("x", (1, 16)), 4)})
+
+    with pytest.raises(UsageError, match="the teacher has inputs of the shapes 1×16, the model"):
+        train(learned, data, teacher=other, qat="int8", **FAST)
+
+
+def _two_heads() -> Model:
+    b = Builder("heads", seed=1)
+    x = b.fully_connected(b.input("x", (1, 16)), 8, activation="RELU")
+    return b.build({"scores": b.fully_connected(x, 4), "place": b.fully_connected(x, 2)})
+
+
+def test_a_model_with_several_outputs_is_scored_by_its_first() -> None:
+    rows = np.random.default_rng(0).normal(size=(120, 16)).astype(np.float32)
+    trained = train(_two_heads(), Dataset.from_arrays(rows), qat="int8", epochs=2)
+
+    assert trained.result.metric == "agreement"
+    assert trained.result.original == 1.0
+    assert trained.result.written > 0.8
+    assert any("class scores" in note and "--task values" in note for note in trained.result.notes)
+
+
+def test_a_list_of_numbers_may_be_values() -> None:
+    b = Builder("regression", seed=1)
+    model = b.build({"y": b.fully_connected(b.fully_connected(b.input("x", (1, 16)), 8, activation="RELU"), 3)})
+    rows = np.random.default_rng(0).normal(size=(200, 16)).astype(np.float32)
+    with litesmith.Session(model) as session:
+        shifted = np.stack([session.run({"x": row[None]})["y"][0] + np.float32(3) for row in rows])
+    labelled = Dataset.from_arrays(rows, shifted)
+    trained = train(model, labelled, label_weight=1.0, epochs=30, learning_rate=1e-2)
+    unlabelled = train(model, Dataset.from_arrays(rows), task="values", qat="int8", epochs=1)
+
+    assert trained.result.metric == unlabelled.result.metric == "closeness"
+    assert trained.result.original == pytest.approx(-9.0, abs=0.1)  # the labels are 3 off
+    assert trained.result.written > -2.0
+    assert trained.result.written == pytest.approx(trained.result.simulated, abs=1e-3)
+    assert not unlabelled.result.notes
+    with pytest.raises(UsageError, match="numbers with fractions"):
+        train(model, labelled, task="classes", epochs=1)
+
+
+def test_zeros_of_a_transposed_convolution_stay_zeros(learned: Model) -> None:
+    b = Builder("up", seed=1)
+    x = b.conv2d(b.input("x", (1, 8, 8, 3)), 8, kernel=3, activation="RELU")
+    x = b.conv2d(x, 8, kernel=3, activation="RELU")
+    shape = np.array([1, 16, 16, 8], np.int32)
+    kernel = np.random.default_rng(0).normal(size=(8, 2, 2, 8)).astype(np.float32)
+    x = b.op("TRANSPOSE_CONV", shape, kernel, x, padding="SAME", stride_w=2, stride_h=2)
+    model = b.build({"y": b.conv2d(x, 3)})
+    images = np.random.default_rng(1).normal(size=(64, 8, 8, 3)).astype(np.float32)
+    trained = train(model, Dataset.from_arrays(images), prune="0.5", epochs=2)
+    op = next(op for op in trained.model.main.operators if op.kind == "TRANSPOSE_CONV")
+
+    assert (trained.model.main.tensors[op.inputs[1]].array() == 0).mean() > 0.2
+
+
+def test_float16_rules_write_what_was_trained(learned: Model, data: Dataset) -> None:
+    layers = [i for i, op in enumerate(learned.main.operators) if op.kind == "CONV_2D"]
+    rule = f"float16:#{layers[1]}"
+    trained = train(learned, data, qat="int8", rules=[rule], label_weight=1.0, **{**FAST, "epochs": 1})
+    source = learned.main.tensors[learned.main.operators[layers[1]].inputs[1]]
+    written = next(t for t in trained.model.main.tensors if t.dtype == "float16" and t.shape == source.shape)
+
+    assert not np.array_equal(written.array(), source.array().astype(np.float16))
+    assert abs(trained.result.simulated - trained.result.written) <= 0.002
+
+
+def test_scales_for_blocks_cannot_be_trained(data: Dataset) -> None:
+    b = Builder("wide", seed=1)
+    model = b.build({"y": b.fully_connected(b.fully_connected(b.input("x", (1, 64)), 64, activation="RELU"), 4)})
+    rows = np.random.default_rng(0).normal(size=(60, 64)).astype(np.float32)
+
+    with pytest.raises(OptimizeError, match="a scale for each block, which cannot be trained"):
+        train(model, Dataset.from_arrays(rows), qat="int8", rules=["weights4-block32:#0"], epochs=1)
+
+
+def test_a_batch_of_one_has_no_variance(data: Dataset) -> None:
+    b = Builder("squeezed", seed=1)
+    x = b.conv2d(b.input("x", (1, 8, 8, 3)), 8, kernel=3, activation="RELU")
+    x = b.conv2d(b.op("MEAN", x, np.array([1, 2], np.int32), keep_dims=True), 8, activation="RELU")
+    model = b.build({"y": b.conv2d(x, 4)})
+    images = np.random.default_rng(1).normal(size=(37, 8, 8, 3)).astype(np.float32)
+    parts = Dataset.from_arrays(images[:33]), Dataset.from_arrays(images[33:])
+    trained = train(model, parts[0], validation=parts[1], prune="0.5", batch=32, epochs=1)
+
+    assert len(trained.result.curve) == 1

@@ -9,6 +9,7 @@ from typing import Annotated
 import typer
 
 from litesmith.cli import _output as out
+from litesmith.cli._files import check_writable
 from litesmith.report._page import Bars, Page, Section, table, write
 from litesmith.train import Trained, TrainResult, train
 
@@ -30,6 +31,10 @@ def command(
     preprocess: Annotated[str | None, typer.Option(help="How samples become inputs, e.g. 'scale=1/255'.")] = None,
     labels: Annotated[str | None, typer.Option(help="A file of labels, or an array of the .npz.")] = None,
     distill: Annotated[bool, typer.Option("--distill", help="Learn from the float model alone, not labels.")] = False,
+    teacher: Annotated[
+        Path | None, typer.Option(help="A larger .tflite to learn from instead of the float model itself.")
+    ] = None,
+    task: Annotated[str, typer.Option(help="What the outputs are: auto, classes or values.")] = "auto",
     validation: Annotated[str | None, typer.Option(help="Other samples to score by; else a tenth of the data.")] = None,
     epochs: Annotated[
         int | None, typer.Option(help="How often all samples are seen; 5, or 16 with --prune or --channels.")
@@ -68,6 +73,7 @@ def command(
 
     Example: `litesmith train model.tflite --data photos/ --preprocess 'resize=224 scale=1/255' --qat int8 -o int8.tflite`
     """
+    check_writable(output, checkpoint, report)
     state = checkpoint or output.with_name(f"{output.name}.checkpoint")
     trained = train(
         model,
@@ -80,6 +86,8 @@ def command(
         preprocess=preprocess,
         labels=labels,
         distill=distill,
+        teacher=teacher,
+        task=task,
         validation=validation,
         epochs=epochs,
         minutes=minutes,
@@ -104,12 +112,12 @@ def command(
     )
     trained.model.save(output)
     state.unlink(missing_ok=True)
-    if report is not None:
-        write(page(trained.result), report)
     if json:
         out.json(trained.result)
     else:
         show(trained, model, output)
+    if report is not None:
+        write(page(trained.result), report)
 
 
 def show(trained: Trained, before: Path, after: Path) -> None:

@@ -15,11 +15,11 @@ import torch
 from torch import Tensor, nn
 
 from litesmith.errors import OptimizeError
+from litesmith.optimize._layer_rules import WEIGHT_KINDS
 from litesmith.train._module import GraphModule
 from litesmith.train._prune_schedule import Mask
 from litesmith.train._weight_transforms import chain
 
-_LAYERS = ("CONV_2D", "DEPTHWISE_CONV_2D", "FULLY_CONNECTED")
 _UPDATES = 60
 
 
@@ -76,7 +76,7 @@ class ClusterSchedule:
         self._module, self._until = module, until
         self._keys: list[str] = []
         for op in module.graph.operators:
-            key = module.key(op.inputs[1]) if op.kind in _LAYERS else None
+            key = module.key(op.inputs[1]) if op.kind in WEIGHT_KINDS else None
             if key is not None and key not in self._keys and _is_clustered(module.weights[key], count):
                 self._keys.append(key)
         if not self._keys:

@@ -55,13 +55,22 @@ def _labels(data: Dataset) -> Tensor | None:
 
 
 @dataclass(frozen=True)
+class View:
+    """How each sample is shown once: whether it is mirrored, and by how many pixels it is moved down and right."""
+
+    mirrored: Tensor
+    down: Tensor
+    right: Tensor
+
+
+@dataclass(frozen=True)
 class Augment:
-    """How samples are varied at each step, as text: ``flip shift=2 noise=0.05``.
+    """How samples are varied, as text: ``flip shift=2 noise=0.05``.
 
     Attributes:
         flip: mirror half of the images.
         shift: move images by up to so many pixels each way; the edge is repeated.
-        noise: add Gaussian noise, as a share of the standard deviation of the batch.
+        noise: add Gaussian noise, as a share of the standard deviation of the batch; the teacher does not see it.
 
     Example:
         >>> Augment.parse("flip shift=2")
@@ -91,29 +100,32 @@ class Augment:
     def __bool__(self) -> bool:
         return self.flip or self.shift > 0 or self.noise > 0
 
-    def __call__(self, inputs: Inputs, generator: torch.Generator) -> Inputs:
-        """Return varied samples; images alone are mirrored and moved."""
-        return {name: self._varied(x, generator) for name, x in inputs.items()}
+    def view(self, count: int, generator: torch.Generator) -> View:
+        """Decide how each of so many samples is shown."""
+        mirrored = torch.rand(count, generator=generator) < (0.5 if self.flip else 0.0)
+        down, right = (torch.randint(-self.shift, self.shift + 1, (count,), generator=generator) for _ in range(2))
+        return View(mirrored, down, right)
 
-    def _varied(self, x: Tensor, generator: torch.Generator) -> Tensor:
-        if not x.is_floating_point():
-            return x
-        if x.ndim == 4 and self.flip:
-            chosen = torch.rand(len(x), 1, 1, 1, generator=generator) < 0.5
-            x = torch.where(chosen, x.flip(2), x)
-        if x.ndim == 4 and self.shift:
-            x = _shifted(x, self.shift, generator)
-        if self.noise:
-            x = x + torch.randn(x.shape, generator=generator) * (self.noise * x.std())
+    def __call__(self, inputs: Inputs, view: View, positions: np.ndarray[Any, Any]) -> Inputs:
+        """Return the samples at these positions as a view shows them; images alone are mirrored and moved."""
+        places = torch.from_numpy(np.asarray(positions, np.int64))
+        return {name: _shown(x, view, places) for name, x in inputs.items()}
+
+    def noisy(self, inputs: Inputs, generator: torch.Generator) -> Inputs:
+        """Return the samples with noise, where there is to be any."""
+        if not self.noise:
+            return inputs
+        return {
+            name: x + torch.randn(x.shape, generator=generator) * (self.noise * x.std()) if x.is_floating_point() else x
+            for name, x in inputs.items()
+        }
+
+
+def _shown(x: Tensor, view: View, places: Tensor) -> Tensor:
+    if x.ndim != 4 or not x.is_floating_point():
         return x
-
-
-def _shifted(x: Tensor, most: int, generator: torch.Generator) -> Tensor:
-    count, height, width, _ = x.shape
-    rows, columns = (
-        torch.clamp(
-            torch.arange(size)[None] + torch.randint(-most, most + 1, (count, 1), generator=generator), 0, size - 1
-        )
-        for size in (height, width)
-    )
-    return x[torch.arange(count)[:, None, None], rows[:, :, None], columns[:, None, :]]
+    height, width = x.shape[1:3]
+    rows = torch.clamp(torch.arange(height)[None] + view.down[places, None], 0, height - 1)
+    columns = torch.clamp(torch.arange(width)[None] + view.right[places, None], 0, width - 1)
+    columns = torch.where(view.mirrored[places, None], width - 1 - columns, columns)
+    return x[torch.arange(len(x))[:, None, None], rows[:, :, None], columns[:, None, :]]

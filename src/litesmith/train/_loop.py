@@ -22,7 +22,8 @@ from torch import Tensor, nn
 from litesmith.errors import OptimizeError, UsageError
 from litesmith.progress import task
 from litesmith.train import _checkpoint
-from litesmith.train._feed import Augment, Samples
+from litesmith.train._feed import Augment
+from litesmith.train._lessons import Lessons
 from litesmith.train._module import GraphModule
 from litesmith.train._objective import Objective
 from litesmith.train._result import Epoch
@@ -63,6 +64,10 @@ class LoopSettings:
             raise UsageError(
                 f"training needs at least 1 epoch, 1 sample a step and a learning rate above 0; got {self.epochs}, "
                 f"{self.batch} and {self.learning_rate}"
+            )
+        if self.patience is not None and self.patience < 1:
+            raise UsageError(
+                f"patience is the number of epochs without gain to wait for, at least 1, not {self.patience}"
             )
         if self.minutes is not None and not self.minutes > 0:
             raise UsageError(f"a time of {self.minutes} minutes leaves nothing to train in")
@@ -125,10 +130,9 @@ class Loop:
     def __init__(
         self,
         module: GraphModule,
-        teacher: GraphModule | None,
         objective: Objective,
-        training: Samples,
-        validation: Samples,
+        training: Lessons,
+        validation: Lessons,
         settings: LoopSettings,
         *,
         hooks: Sequence[Hook] = (),
@@ -137,17 +141,14 @@ class Loop:
         identity: str = "",
         earlier: Earlier | None = None,
         title: str = "Training",
-        block: int = 128,
     ) -> None:
-        self.module, self.teacher, self.objective, self.settings = module, teacher, objective, settings
+        self.module, self.objective, self.settings = module, objective, settings
         self.training, self.validation = training, validation
         self.hooks, self.callback, self.checkpoint = list(hooks), callback, checkpoint
-        self.title, self.block = title, block
+        self.title = title
         self.identity, self.earlier = identity, earlier or Earlier()
         self.steps_per_epoch = math.ceil(len(training) / settings.batch)
         self.optimizer, self._rates = _optimizer(module, settings)
-        self._answers: dict[str, dict[int, Tensor]] = {}
-        self._frozen_teacher = not settings.augment
         self.step = 0
         self.seconds = 0.0
         self.curve: list[Epoch] = []
@@ -222,12 +223,11 @@ class Loop:
         within = self.step % self.steps_per_epoch
         order = np.random.default_rng((self.settings.seed, epoch)).permutation(len(self.training))
         positions = order[within * self.settings.batch : (within + 1) * self.settings.batch]
-        inputs = self.training.inputs(positions)
-        if self.settings.augment:
-            generator = torch.Generator().manual_seed(self.settings.seed * 1_000_003 + self.step)
-            inputs = self.settings.augment(inputs, generator)
+        inputs = self.training.inputs(positions, epoch)
+        teacher = self.training.answers(positions, inputs, epoch)
         labels = None if self.training.labels is None else self.training.labels[torch.from_numpy(positions)]
-        teacher = self._taught(inputs, "training", positions, self.training)
+        generator = torch.Generator().manual_seed(self.settings.seed * 1_000_003 + self.step)
+        inputs = self.training.augment.noisy(inputs, generator)
         student = self.module.run(self.module.feed(inputs), self.objective.kept())
         loss = self.objective.loss(student, teacher, labels if self.objective.labelled else None)
         if not torch.isfinite(loss):
@@ -251,33 +251,6 @@ class Loop:
             return 0.5 * (1 + math.cos(math.pi * along)) * 0.99 + 0.01
         return 1.0 if settings.schedule == "constant" else 1.0 - 0.99 * along
 
-    # ---------------------------------------------------------------- the teacher
-
-    def _taught(self, inputs: Any, part: str, positions: Any, samples: Samples) -> dict[int, Tensor] | None:
-        """Return the teacher's answers; for samples that never vary they are computed once."""
-        if self.teacher is None:
-            return None
-        kept = self.objective.kept(teacher=True)
-        if part == "training" and not self._frozen_teacher:
-            with torch.no_grad():
-                return self.teacher.run(self.teacher.feed(inputs), kept)
-        if part not in self._answers:
-            self._answers[part] = self._all_answers(samples, kept)
-        places = torch.from_numpy(np.asarray(positions, np.int64))
-        return {t: values[places] for t, values in self._answers[part].items()}
-
-    @torch.no_grad()
-    def _all_answers(self, samples: Samples, kept: Sequence[int]) -> dict[int, Tensor]:
-        assert self.teacher is not None
-        collected: dict[int, list[Tensor]] = {t: [] for t in kept}
-        with task("Asking the float model", total=len(samples)) as advance:
-            for positions in _blocks(len(samples), self.block):
-                values = self.teacher.run(self.teacher.feed(samples.inputs(positions)), kept)
-                for t in kept:
-                    collected[t].append(values[t])
-                advance(len(positions))
-        return {t: torch.cat(parts) for t, parts in collected.items()}
-
     # ---------------------------------------------------------------- the score
 
     @torch.no_grad()
@@ -285,11 +258,11 @@ class Loop:
         """Return the mean score of the validation samples in PyTorch."""
         self.module.eval()
         points = []
-        for positions in _blocks(len(self.validation), self.block):
+        for positions in self.validation.blocks():
             inputs = self.validation.inputs(positions)
             labels = self.validation.labels
             labels = labels[torch.from_numpy(positions)] if labels is not None and self.objective.labelled else None
-            teacher = self._taught(inputs, "validation", positions, self.validation)
+            teacher = self.validation.answers(positions, inputs)
             student = self.module.run(self.module.feed(inputs), self.objective.kept())
             points.append(self.objective.points(student, teacher, labels))
         return float(torch.cat(points).mean())
@@ -376,11 +349,6 @@ class Loop:
         self.best = tuple(state["best"])
         for hook, stage in zip(self.hooks, state["stages"], strict=True):
             hook.stage = stage
-
-
-def _blocks(count: int, size: int) -> Iterator[np.ndarray[Any, Any]]:
-    for start in range(0, count, size):
-        yield np.arange(start, min(start + size, count))
 
 
 def _optimizer(module: GraphModule, settings: LoopSettings) -> tuple[torch.optim.Optimizer, list[float]]:

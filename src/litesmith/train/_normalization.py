@@ -56,9 +56,8 @@ class Normalization(nn.Module):
             return x
         order = (0, x.ndim - 1, *range(1, x.ndim - 1))
         image = x.permute(order)
-        done = nnf.batch_norm(
-            image, self.mean, self.variance, self.factor, self.offset, self.training, _MOMENTUM, _EPSILON
-        )
+        by_batch = self.training and x.numel() > x.shape[-1]  # a single value has no variance
+        done = nnf.batch_norm(image, self.mean, self.variance, self.factor, self.offset, by_batch, _MOMENTUM, _EPSILON)
         return done.permute(0, *range(2, x.ndim), 1)
 
     def folded(self) -> tuple[np.ndarray[Any, Any], np.ndarray[Any, Any]]:

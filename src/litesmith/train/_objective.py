@@ -15,11 +15,13 @@ import torch
 import torch.nn.functional as nnf
 from torch import Tensor
 
-from litesmith.errors import DataError
+from litesmith.errors import DataError, UsageError
 from litesmith.model import Subgraph
 from litesmith.train._head_chain import head_chains
 
 Values = Mapping[int, Tensor]
+TASKS = ("auto", "classes", "values")
+_SOFTMAX = ("SOFTMAX", "LOG_SOFTMAX")
 
 
 @dataclass(frozen=True)
@@ -31,20 +33,31 @@ class Target:
     classes: int  # 0 where the output is no class scores
 
 
-def targets(graph: Subgraph) -> tuple[Target, ...]:
-    """Return what the outputs are compared by: scores before the softmax where they are class probabilities."""
+def targets(graph: Subgraph, task: str = "classes") -> tuple[Target, ...]:
+    """Return what the outputs are compared by: scores before the softmax where they are class probabilities.
+
+    ``task`` says what a list of numbers is: the scores of "classes", or "values".
+    """
     producers = graph.producers()
     found = []
     for output in graph.outputs:
         shape = graph.tensors[output].shape
-        tensor = output
-        maker = producers.get(output)
-        if maker is not None and graph.operators[maker].kind in ("SOFTMAX", "LOG_SOFTMAX"):
-            tensor = graph.operators[maker].inputs[0]
         wide = [d for d in shape[1:] if d != 1]
-        is_scores = len(wide) == 1 and graph.tensors[output].dtype == "float32"
-        found.append(Target(output, tensor, wide[0] if is_scores else 0))
+        if task == "values" or len(wide) != 1 or graph.tensors[output].dtype != "float32":
+            found.append(Target(output, output, 0))
+            continue
+        maker = graph.operators[producers[output]] if output in producers else None
+        before = maker.inputs[0] if maker is not None and maker.kind in _SOFTMAX else output
+        found.append(Target(output, before, wide[0]))
     return tuple(found)
+
+
+def task_of(graph: Subgraph, labels: Tensor | None) -> tuple[str, bool]:
+    """Return whether outputs are "classes" or "values", by the labels or a softmax; and whether it is only a guess."""
+    if labels is not None:
+        return ("values" if labels.is_floating_point() else "classes"), False
+    output = targets(graph)[0]
+    return "classes", bool(output.classes) and output.tensor == output.output
 
 
 def feature_tensor(graph: Subgraph) -> int | None:
@@ -63,15 +76,24 @@ class Objective:
         *,
         labelled: bool,
         label_weight: float,
+        task: str = "classes",
         temperature: float,
         feature_weight: float = 0.0,
         class_weights: Tensor | None = None,
     ) -> None:
-        self.student, self.teacher = targets(student), targets(teacher)
+        self.student, self.teacher = targets(student, task), targets(teacher, task)
         self.label_weight = label_weight if labelled else 0.0
         self.temperature, self.class_weights = temperature, class_weights
         self.features = feature_tensor(student), feature_tensor(teacher)
         self.feature_weight = feature_weight if None not in self.features else 0.0
+        widths = {
+            g.tensors[f].shape[-1] for g, f in zip((student, teacher), self.features, strict=True) if f is not None
+        }
+        if self.feature_weight and len(widths) > 1:
+            raise UsageError(
+                f"the last layers of teacher and student read {' and '.join(map(str, sorted(widths)))} features, which "
+                "cannot be compared; leave out feature_weight"
+            )
         self.labelled = labelled
 
     @property

@@ -17,13 +17,13 @@ from torch import Tensor, nn
 
 from litesmith.errors import OptimizeError, UsageError
 from litesmith.model import Subgraph
+from litesmith.optimize._layer_rules import WEIGHT_KINDS
 from litesmith.optimize._prune_allocate import allocate_by_weights
 from litesmith.optimize._prune_patterns import PATTERNS, check_pattern, from_rows, keep_mask, rows_of
 from litesmith.train._head_chain import head_layers
 from litesmith.train._module import GraphModule
 from litesmith.train._weight_transforms import chain
 
-_LAYERS = ("CONV_2D", "FULLY_CONNECTED", "DEPTHWISE_CONV_2D")
 _UPDATES = 40
 
 
@@ -75,7 +75,7 @@ class PruneSchedule:
     ) -> None:
         self._module, self._target, self._until = module, target, 0.0 if zeros_stay else until
         self._zeros_stay = zeros_stay
-        self._kinds = prunable(module, target.pattern)
+        self._kinds = with_zeros(module) if zeros_stay else prunable(module, target.pattern)
         if not self._kinds:
             raise OptimizeError(f"the model has no layers that the pattern {target.pattern} can prune")
         for key in self._kinds:
@@ -124,17 +124,27 @@ class PruneSchedule:
             mask.copy_(torch.from_numpy(from_rows(kept.astype(np.float32), self._kinds[key], tuple(mask.shape))))
 
 
+def with_zeros(module: GraphModule) -> dict[str, str]:
+    """Return the weights that have zeros, with the kind of their layer."""
+    found: dict[str, str] = {}
+    for op in module.graph.operators:
+        key = module.key(op.inputs[1]) if op.kind in WEIGHT_KINDS else None
+        if key is not None and bool((module.weights[key] == 0).any()):
+            found[key] = op.kind
+    return found
+
+
 def prunable(module: GraphModule, pattern: str) -> dict[str, str]:
     """Return the weights that are pruned, with the kind of their layer: all large enough, but for the head."""
     graph: Subgraph = module.graph
     head = head_layers(graph)
     found: dict[str, str] = {}
     for index, op in enumerate(graph.operators):
-        if op.kind not in _LAYERS or index in head:
+        if op.kind not in WEIGHT_KINDS or index in head:
             continue
         key = module.key(op.inputs[1])
         shape = graph.tensors[op.inputs[1]].shape
-        if key is None or op.kind == "DEPTHWISE_CONV_2D" or shape[-1] < 4:
+        if key is None or op.kind in ("DEPTHWISE_CONV_2D", "TRANSPOSE_CONV") or shape[-1] < 4:
             continue  # few weights, much harm
         outputs = shape[0]
         if (pattern == "4x1" and outputs % 4) or (pattern == "2:4" and shape[-1] % 4):

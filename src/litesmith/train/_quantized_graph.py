@@ -8,12 +8,14 @@ the same file gets the learned scales, integers and biases, so that it is the si
 
 from __future__ import annotations
 
+from collections.abc import Mapping
 from dataclasses import dataclass, replace
 from typing import Any
 
 import numpy as np
 import torch
 
+from litesmith.errors import OptimizeError
 from litesmith.model import ABSENT, Model, Operator, Quantization, Subgraph, Tensor
 from litesmith.optimize._arithmetic import Affine, per_channel, quantize_array, quantize_bias
 from litesmith.optimize._plan import real_inputs, real_outputs
@@ -149,6 +151,11 @@ class QuantizedGraph:
             key = self.module.key(use.source)
             if key is None or stored.quantization is None or stored.dtype not in _WEIGHT_BITS:
                 continue
+            if not stored.quantization.scale:
+                raise OptimizeError(
+                    f"{stored.name} is to have a scale for each block, which cannot be trained; leave out the rule, or "
+                    "take weights4 without blocks"
+                )
             if key not in self._weights:
                 scales = torch.tensor(stored.quantization.scale, dtype=torch.float32)
                 bits = _WEIGHT_BITS[stored.dtype]
@@ -188,7 +195,7 @@ class QuantizedGraph:
         floats = self.module.arrays()
         for use in self._uses:
             if use.kind == "weight":
-                tensors[use.stored] = self._stored_weight(use, tensors[use.stored])
+                tensors[use.stored] = self._stored_weight(use, tensors[use.stored], floats)
         for use in self._uses:
             values = floats.get(use.source)
             if values is None:
@@ -209,7 +216,10 @@ class QuantizedGraph:
         quantizer = self.quantizer(tensor)
         return Affine(quantizer.dtype, quantizer.scale, quantizer.zero_point)
 
-    def _stored_weight(self, use: _Use, stored: Tensor) -> Tensor:
+    def _stored_weight(self, use: _Use, stored: Tensor, floats: Mapping[int, Array]) -> Tensor:
+        if stored.dtype == "float16":
+            values = floats.get(use.source)
+            return stored if values is None else stored.with_array(values.astype(np.float16).reshape(stored.shape))
         key = self.module.key(use.source)
         quantizer = self._weights.get(key or "")
         if key is None or quantizer is None:

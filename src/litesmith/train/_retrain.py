@@ -273,6 +273,7 @@ class _Retraining:
     def _fine_tune(
         self, model: Model, checkpoint: Path | None, callback: Callback | None
     ) -> tuple[Model, float, tuple[Epoch, ...], float]:
+        from litesmith.train._lessons import Lessons
         from litesmith.train._loop import Loop
         from litesmith.train._module import GraphModule
         from litesmith.train._normalization import normalize
@@ -291,10 +292,9 @@ class _Retraining:
         )
         loop = Loop(
             module,
-            None,
             objective,
-            self.training,
-            self.validation,
+            Lessons(self.training, augment=self.settings.augment, seed=self.settings.seed),
+            Lessons(self.validation),
             self.settings,
             callback=callback,
             checkpoint=checkpoint,

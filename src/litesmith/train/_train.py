@@ -33,6 +33,8 @@ def train(
     preprocess: Any = None,
     labels: Any = None,
     distill: bool = False,
+    teacher: Model | str | Path | None = None,
+    task: str = "auto",
     validation: Any = None,
     epochs: int | None = None,
     minutes: float | None = None,
@@ -73,6 +75,10 @@ def train(
         preprocess: what is done to each sample.
         labels: instead of the data's own; see ``Dataset.open``.
         distill: leave labels out of the loss, even where there are some; they are still scored by.
+        teacher: another model to learn from, such as a larger one for the same inputs and classes; by default it is the
+            model itself, in float.
+        task: what lists of numbers that the model returns are: scores of "classes", or "values"; "auto" goes by the labels,
+            or by a SOFTMAX.
         validation: other samples to score by; without, a tenth of the data, chosen by content.
         epochs: how often all samples are seen; by default 5, and 16 with zeros or fewer channels. With these three
             quarters go to the recovery in float where values are to be shared or rounded as well.
@@ -106,11 +112,14 @@ def train(
     from litesmith.optimize._prune_store import check_store
     from litesmith.train import _loop
     from litesmith.train._feed import Augment
+    from litesmith.train._objective import TASKS
     from litesmith.train._training import Teaching, Training
     from litesmith.train._wish import stages
 
     wish = Wish(qat, prune, pruning, cluster, channels, tuple(map(str, rules)), head, io)
     wish.check()
+    if task not in TASKS:
+        raise UsageError(f"there is no task {task!r}; choose one of {', '.join(TASKS)}")
     check_store(store)
     if not 0 <= label_weight <= 1:
         raise UsageError(f"the weight of the labels is a share from 0 to 1, not {label_weight}")
@@ -129,14 +138,28 @@ def train(
     )
     stages(wish, settings)
     teaching = Teaching(0.0 if distill else label_weight, temperature, feature_weight)
-    source = model if isinstance(model, Model) else Model.load(model)
+    source = _loaded(model)
     name = Path(model).name if not isinstance(model, Model) else source.source.name if source.source else "model"
     parts = _parts(data, preprocess, labels, validation, seed)
     with _loop.threads(threads):
         training = Training(
-            source, name, parts, wish, settings, teaching, learning_rate=learning_rate, augment=augment, store=store
+            source,
+            name,
+            parts,
+            wish,
+            settings,
+            teaching,
+            teacher=None if teacher is None else _loaded(teacher),
+            task=task,
+            learning_rate=learning_rate,
+            augment=augment,
+            store=store,
         )
         return training.run(None if checkpoint is None else Path(checkpoint), callback)
+
+
+def _loaded(model: Model | str | Path) -> Model:
+    return model if isinstance(model, Model) else Model.load(model)
 
 
 def _parts(data: Any, preprocess: Any, labels: Any, validation: Any, seed: int) -> tuple[Dataset, Dataset]:

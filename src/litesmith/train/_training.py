@@ -4,6 +4,7 @@
 from __future__ import annotations
 
 import hashlib
+from collections.abc import Sequence
 from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
@@ -12,14 +13,17 @@ import numpy as np
 
 from litesmith.accuracy import evaluate
 from litesmith.data import Dataset
+from litesmith.errors import UsageError
 from litesmith.model import Model
 from litesmith.optimize import Coverage, calibrate, quantize
+from litesmith.optimize._run import input_names
 from litesmith.train._cluster_schedule import ClusterSchedule
 from litesmith.train._feed import Augment, Samples
+from litesmith.train._lessons import Lessons, Teacher
 from litesmith.train._loop import Earlier, Loop
 from litesmith.train._module import GraphModule, as_float
 from litesmith.train._normalization import normalize
-from litesmith.train._objective import Objective, targets
+from litesmith.train._objective import Objective, targets, task_of
 from litesmith.train._prune_schedule import PruneSchedule, PruneTarget
 from litesmith.train._quantized_graph import QuantizedGraph
 from litesmith.train._result import Trained, TrainResult
@@ -55,12 +59,16 @@ class Training:
         settings: LoopSettings,
         teaching: Teaching,
         *,
+        teacher: Model | None,
+        task: str,
         learning_rate: float | None,
         augment: str | None,
         store: str,
     ) -> None:
         source.verify()
         self.base = as_float(source)
+        self.teacher = self.base if teacher is None else _fitting_teacher(teacher, self.base)
+        self.task = task
         self.name, self.wish, self.settings, self.teaching, self.store = name, wish, settings, teaching, store
         self.learning_rate, self.augment = learning_rate, augment
         self.train, self.validation = parts
@@ -68,12 +76,14 @@ class Training:
         self.coverage: Coverage | None = None
         self.graph: QuantizedGraph | None = None
         self.module: GraphModule
+        self.lessons: tuple[Lessons, Lessons] | None = None
 
     def run(self, checkpoint: Path | None, callback: Callback | None) -> Trained:
         """Train, write and score."""
         plan = stages(self.wish, self.settings)
         identity = self._identity() if checkpoint is not None else ""
         self.samples = Samples(self.train, self.base), Samples(self.validation, self.base)
+        self._choose_task()
         student = self._shaped(self.base)
         starts: list[float] = []
         outcomes: list[Outcome] = []
@@ -113,23 +123,20 @@ class Training:
         hooks = self._hooks(stage, zeros_stay=bool(earlier.states) or self.wish.pruning == "second-order")
         if stage.refines and self.wish.qat is not None:
             self._quantize(student)
-        training, validation = self.samples
-        objective = self._objective()
-        needs_no_teacher = objective.label_weight == 1.0
-        teacher = None if needs_no_teacher else GraphModule(self.base).requires_grad_(False).eval()
-        settings, block = stage.settings, 128
-        if not _samples_are_independent(self.module, training):
-            settings, block = replace(settings, batch=1), 1
+        settings = stage.settings
+        if not _samples_are_independent(self.module, self.samples[0]):
+            settings = replace(settings, batch=1)
             if last:
                 self.notes.append("the graph mixes the samples of a batch: it is trained one sample at a time")
         elif stage.recovers and not stage.refines:
-            normalize(self.module, training)
+            normalize(self.module, self.samples[0])
         settings = replace(
             settings, learning_rate=self._rate(stage, first=not earlier.states), augment=self._augment(stage, earlier)
         )
+        objective = self._objective()
+        training, validation = self._lessons(objective, settings)
         return Loop(
             self.module,
-            teacher,
             objective,
             training,
             validation,
@@ -140,17 +147,35 @@ class Training:
             identity=identity,
             earlier=earlier,
             title=self.wish.text(),
-            block=block,
         )
 
+    def _lessons(self, objective: Objective, settings: LoopSettings) -> tuple[Lessons, Lessons]:
+        """Return the samples to train on and to score by with the teacher's answers; stages that may share them do."""
+        if self.lessons is None or self.lessons[0].augment != settings.augment:
+            teacher = None
+            if objective.label_weight < 1.0:
+                module = GraphModule(self.teacher).requires_grad_(False).eval()
+                order = dict(zip(self.base.main.inputs, self.teacher.main.inputs, strict=True))
+                names = {name: order[tensor] for name, tensor in input_names(self.base).items()}
+                teacher = Teacher(module, objective.kept(teacher=True), names)
+            epochs = None if self.settings.minutes is not None else self.settings.epochs
+            block = 1 if settings.batch == 1 else 128
+            options: dict[str, Any] = {"seed": settings.seed, "epochs": epochs, "block": block}
+            self.lessons = (
+                Lessons(self.samples[0], teacher, augment=settings.augment, **options),
+                Lessons(self.samples[1], teacher, **options),
+            )
+        return self.lessons
+
     def _objective(self) -> Objective:
-        training, validation = self.samples
-        labelled = training.labels is not None and validation.labels is not None
+        training = self.samples[0]
+        labelled = self._is_labelled()
         objective = Objective(
             self.module.graph,
-            self.base.main,
+            self.teacher.main,
             labelled=labelled,
             label_weight=self.teaching.label_weight,
+            task=self.task,
             temperature=self.teaching.temperature,
             feature_weight=self.teaching.feature_weight,
         )
@@ -176,7 +201,9 @@ class Training:
 
     def _identity(self) -> str:
         digest = hashlib.blake2b(self.base.to_bytes(), digest_size=16)
-        settings = (self.settings, self.learning_rate, self.augment, self.teaching)
+        if self.teacher is not self.base:
+            digest.update(self.teacher.to_bytes())
+        settings = (self.settings, self.learning_rate, self.augment, self.teaching, self.task)
         digest.update(repr((self.train.fingerprint(), self.validation.fingerprint(), self.wish, settings)).encode())
         return digest.hexdigest()
 
@@ -255,16 +282,34 @@ class Training:
     def _score(self, model: Model) -> float:
         """Return the score of a file in LiteRT, in the unit of the training's own."""
         metric = self._metric()
+        reference = None if self._is_labelled() else self.teacher
         if metric == "closeness":
-            return -evaluate(model, self.validation, metric="mse", reference=self.base).value
-        reference = self.base if metric == "agreement" else None
-        return evaluate(model, self.validation, metric=metric, reference=reference).value
+            found = evaluate(model, self.validation, metric="mse", reference=reference, output=_first_output(model))
+            return -found.value
+        return evaluate(model, self.validation, metric=metric, reference=reference, output=_first_output(model)).value
 
     def _metric(self) -> str:
-        if not targets(self.base.main)[0].classes:
+        if not targets(self.base.main, self.task)[0].classes:
             return "closeness"
-        labelled = self.train.labels is not None and self.validation.labels is not None
-        return "top1" if labelled else "agreement"
+        return "top1" if self._is_labelled() else "agreement"
+
+    def _is_labelled(self) -> bool:
+        return all(part.labels is not None for part in self.samples)
+
+    def _choose_task(self) -> None:
+        """Decide what the outputs are where nobody said it; a guess is noted."""
+        labels = self.samples[0].labels
+        if self.task == "classes" and labels is not None and labels.is_floating_point():
+            raise UsageError("the labels are numbers with fractions, no classes; leave out task, or take task=values")
+        if self.task != "auto":
+            return
+        self.task, is_guess = task_of(self.base.main, labels)
+        if is_guess:
+            count = targets(self.base.main)[0].classes
+            self.notes.append(
+                f"the {count} outputs were taken for class scores, as there is neither a SOFTMAX nor a label that tells; "
+                "task=values (--task values) compares them as numbers"
+            )
 
     def _result(self, start: float, outcomes: list[Outcome], original: float, written: float) -> TrainResult:
         return TrainResult(
@@ -283,6 +328,31 @@ class Training:
             curve=tuple(point for outcome in outcomes for point in outcome.curve),
             notes=tuple(self.notes),
         )
+
+
+def _fitting_teacher(teacher: Model, student: Model) -> Model:
+    """Return another model to learn from, in float; raise where its inputs or outputs are not those of the student."""
+    teacher.verify()
+    found = as_float(teacher)
+    for what in ("inputs", "outputs"):
+        theirs, ours = ([m.main.tensors[t].shape for t in getattr(m.main, what)] for m in (found, student))
+        if theirs != ours:
+            raise UsageError(
+                f"the teacher has {what} of the shapes {_shapes(theirs)}, the model {_shapes(ours)}; one model can teach "
+                "another only where both read and write the same"
+            )
+    return found
+
+
+def _first_output(model: Model) -> str:
+    """Return the name of the first output, as a session has it."""
+    graph = model.main
+    named = {tensor: name for name, tensor in model.signatures[0].outputs} if model.signatures else {}
+    return named.get(graph.outputs[0], graph.tensors[graph.outputs[0]].name)
+
+
+def _shapes(shapes: Sequence[tuple[int, ...]]) -> str:
+    return ", ".join("×".join(map(str, shape)) for shape in shapes)
 
 
 def _recurrent_rules(model: Model) -> list[str]:
