@@ -4,6 +4,8 @@
 from __future__ import annotations
 
 import json
+import subprocess
+import sys
 from collections.abc import Callable
 from pathlib import Path
 from typing import Any
@@ -86,6 +88,17 @@ def test_a_profile_in_every_format(litesmith: Command, tiny: Path, tmp_path: Pat
         (("threads", "TINY", "--counts", "0"), 2, "threads"),
         (("compare", "TINY", "TINY", "--fail-if", "speed"), 2, "bound"),
         (("app", "none.py"), 2, "none.py"),
+        (("bench", "TINY", "--save", "no/x.json"), 1, "there is no folder no; make it first"),
+        (("bench", "TINY", "--plot", "no/x.html", "--device", "local://"), 1, "there is no folder no"),
+        (("profile", "TINY", "--csv", "no/x.csv"), 1, "there is no folder no"),
+        (("profile", "TINY", "--html", "."), 1, "it is a folder"),
+        (("threads", "TINY", "--save", "no/x.json"), 1, "there is no folder no"),
+        (("copies", "TINY", "--plot", "no/x.html"), 1, "there is no folder no"),
+        (("compare", "TINY", "TINY", "--save", "no/x.json"), 1, "there is no folder no"),
+        (("accelerators", "TINY", "--save", "no/x.json"), 1, "there is no folder no"),
+        (("choose", "--page", "no/x.html"), 1, "there is no folder no"),
+        (("report", "TINY", "-o", "no/x.html"), 1, "there is no folder no"),
+        (("run", "TINY", "--save", "no/x.npz"), 1, "there is no folder no"),
     ],
 )
 def test_bad_input_is_told_in_one_line(
@@ -97,6 +110,57 @@ def test_bad_input_is_told_in_one_line(
     assert said in done.stderr
     assert "Traceback" not in done.stderr
     assert done.stdout == ""
+
+
+@pytest.mark.parametrize(
+    ("words", "path", "reason"),
+    [
+        (("bench", "--no-memory", *SHORT), "/proc/x.json", "cannot read or write /proc/x.json: No such file"),
+        (("bench", "--no-memory", *SHORT), "/dev/full", "cannot write: No space left on device"),
+        (("profile", "--runs", 5), "/proc/x.json", "cannot read or write /proc/x.json: No such file"),
+        (("copies", *SHORT), "/dev/full", "cannot write: No space left on device"),
+    ],
+)
+def test_a_result_that_cannot_be_written_is_shown_all_the_same(
+    words: tuple[object, ...], path: str, reason: str, litesmith: Command, tiny: Path
+) -> None:
+    verb, *options = words
+    kind, _ = VERBS[str(verb)]
+
+    shown = litesmith(verb, tiny, *options, "--save", path)
+    told = litesmith(verb, tiny, *options, "--save", path, "--json")
+
+    assert (shown.returncode, told.returncode) == (1, 1)
+    assert "tiny" in shown.stdout
+    assert "tiny" in str(kind.from_json(told.stdout))
+    for done in (shown, told):
+        assert reason in done.stderr
+        assert "Traceback" not in done.stderr
+
+
+@pytest.mark.parametrize(
+    ("raised", "code", "printed"),
+    [
+        ("FileNotFoundError(2, 'No such file or directory', 'gone.json')", 1, "write gone.json: No such file"),
+        ("OSError('a mistake of ours')", 1, "Traceback"),
+        ("TimeoutError(110, 'Connection timed out')", 1, "Traceback"),
+        ("BrokenPipeError(32, 'Broken pipe')", 1, ""),
+    ],
+)
+def test_only_what_is_wrong_with_a_file_goes_without_a_traceback(raised: str, code: int, printed: str) -> None:
+    program = (
+        "import sys, typer, litesmith.cli._app as app\n"
+        f"def fail(): raise {raised}\n"
+        "def failing(verbs):\n    line = typer.Typer(pretty_exceptions_enable=False)\n"
+        "    line.command()(fail)\n    return line\n"
+        "app.command_line, sys.argv = failing, ['litesmith']\napp.main()\n"
+    )
+
+    done = subprocess.run([sys.executable, "-c", program], capture_output=True, text=True, check=False)
+
+    assert done.returncode == code
+    assert printed in done.stderr
+    assert ("Traceback" in done.stderr) == (printed == "Traceback")
 
 
 def test_a_model_that_does_not_compile_is_told_with_its_operator(litesmith: Command, tmp_path: Path) -> None:

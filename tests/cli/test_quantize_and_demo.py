@@ -45,11 +45,15 @@ def test_mistakes_are_told(litesmith: Command, tiny: Path, tmp_path: Path) -> No
         ("--rule", "float:NO_SUCH_KIND", "--scheme", "dynamic"): 1,
         ("--data", "wrong.npy"): 1,
         ("--recover", "magic"): 2,
+        ("--recipe", "none.toml"): 1,
+        ("--ranges", "none.json"): 1,
+        ("--save-ranges", "none/ranges.json"): 1,
     }
     for options, code in cases.items():
         done = litesmith("quantize", tiny, "-o", "q.tflite", *options)
         assert done.returncode == code, (options, done.stderr)
         assert "Traceback" not in done.stderr
+        assert options[1] in done.stderr or not options[1].startswith("none"), "the file is named"
         assert not (tmp_path / "q.tflite").exists()
 
 

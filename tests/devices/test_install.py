@@ -6,8 +6,10 @@ from __future__ import annotations
 import io
 import os
 import re
+import shutil
 import subprocess
 import sys
+import sysconfig
 import zipfile
 from dataclasses import replace
 from importlib import metadata
@@ -16,10 +18,13 @@ from pathlib import Path
 import pytest
 from tests.devices.conftest import assert_nothing_is_left
 
+import litesmith
 from litesmith.devices import Device, check, find_wheels, run
 from litesmith.devices._parcel import package, pip, requirements
 from litesmith.errors import DeviceError, UsageError
-from litesmith.measure import Bench
+from litesmith.measure import Bench, Profile
+from litesmith.model import Builder, Quantization
+from litesmith.runtime import LITESMITH, LitesmithWarning, native_tier
 
 
 def _index() -> bool:
@@ -45,6 +50,88 @@ def test_the_parcel_is_code_and_tables_alone_and_always_the_same() -> None:
     first = package()
     package.cache_clear()
     assert package() == first
+
+
+needs_kernels = pytest.mark.skipif(not native_tier(), reason="Litesmith was installed without its kernels")
+
+
+@pytest.fixture(scope="module")
+def int16(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    """A model of int16 operators, for which Litesmith has kernels."""
+    b = Builder("int16")
+    scale = Quantization(scale=(0.001,), zero_point=(0,))
+    x = b.input("x", (1, 64), "int16", quantization=scale)
+    path = tmp_path_factory.mktemp("models") / "int16.tflite"
+    b.build({"y": b.op("MUL", x, x, quantization=scale, dtype="int16")}).save(path)
+    return path
+
+
+@pytest.fixture
+def foreign(tmp_path: Path) -> Device:
+    """This machine with a Python that has the runtime and no Litesmith."""
+    subprocess.run([sys.executable, "-m", "venv", "--without-pip", tmp_path / "there"], check=True)
+    (site,) = (tmp_path / "there" / "lib").glob("python*/site-packages")
+    for entry in Path(sysconfig.get_paths()["purelib"]).iterdir():
+        if "litesmith" not in entry.name and entry.suffix != ".pth" and not (site / entry.name).exists():
+            (site / entry.name).symlink_to(entry)
+    folders = {"folder": str(tmp_path / "device"), "lock": str(tmp_path / "lock")}
+    return Device("there", "local://", python=f"{tmp_path}/there/bin/python", runtime="installed", **folders)
+
+
+@pytest.fixture
+def stranger(foreign: Device) -> Device:
+    """The same, and it says that it is a machine of another architecture."""
+    words = ["setarch", "linux32", str(foreign.python)]
+    if shutil.which(words[0]) is None or subprocess.run([*words, "-c", ""], check=False).returncode:
+        pytest.skip("setarch does not work here")
+    return replace(foreign, python=" ".join(words))
+
+
+def kernels_of(profile: object) -> set[str]:
+    assert isinstance(profile, Profile)
+    return {operator.delegate for operator in profile.operators}
+
+
+@needs_kernels
+def test_litesmiths_kernels_go_along_to_a_machine_like_this_one(foreign: Device, int16: Path) -> None:
+    assert kernels_of(run("profile", int16, device=foreign, runs=3)) == {LITESMITH}
+    assert_nothing_is_left(foreign)
+
+
+@needs_kernels
+def test_a_device_without_litesmiths_kernels_says_so_here(stranger: Device, int16: Path) -> None:
+    assert check(stranger).architecture != check(replace(stranger, python=sys.executable)).architecture
+    said = "has int16 or pruned operators, which run on slow kernels: this Litesmith has no native delegate"
+    with pytest.warns(LitesmithWarning, match=f"on device 'there': the model .* {said}") as heard:
+        profile = run("profile", int16, device=stranger, runs=3)
+    with pytest.warns(LitesmithWarning, match=f"on device 'there': {re.escape(str(int16))} {said}"):
+        run("bench", int16, device=stranger, runs=3, memory=False)
+
+    assert len(heard) == 1
+    assert heard[0].filename == __file__, "the line that asked"
+    assert LITESMITH not in kernels_of(profile)
+
+
+@needs_kernels
+def test_an_installation_there_has_kernels_of_its_own(stranger: Device, int16: Path, tmp_path: Path) -> None:
+    (site,) = (tmp_path / "there" / "lib").glob("python*/site-packages")
+    (site / f"litesmith-{litesmith.__version__}.dist-info").mkdir()
+    (site / "litesmith" / "runtime").mkdir(parents=True)
+    library = Path(litesmith.delegate_path())
+    (site / "litesmith" / "runtime" / library.name).symlink_to(library)
+
+    assert kernels_of(run("profile", int16, device=stranger, runs=3)) == {LITESMITH}
+
+
+def test_a_user_without_a_name_can_ask() -> None:
+    """As in a container that was started with --user."""
+    if os.getuid():
+        pytest.skip("only root can be somebody else")
+    program = "import os; from litesmith.devices._errand import _user; os.setuid(54321); print(_user())"
+
+    done = subprocess.run([sys.executable, "-c", program], env={}, capture_output=True, text=True, check=False)
+
+    assert done.stdout == "user 54321\n", done.stderr
 
 
 def test_only_the_runtime_is_needed_there() -> None:

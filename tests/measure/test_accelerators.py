@@ -7,7 +7,9 @@ import importlib.util
 import os
 import re
 import shutil
+import signal
 import subprocess
+import threading
 import time
 from dataclasses import replace
 from pathlib import Path
@@ -20,11 +22,13 @@ from litesmith.accuracy import MetricScore
 from litesmith.data import Dataset
 from litesmith.errors import DataError, LitesmithError, MeasureError, UsageError
 from litesmith.measure import Accelerators, accelerators
+from litesmith.measure._accelerator_process import WorkerFailed, worker_process
+from litesmith.measure._accelerator_worker import Job
 from litesmith.measure._accelerators import _difference
 from litesmith.measure._placement import Evidence, place
 from litesmith.model import Builder, Model
-from litesmith.runtime import Session, custom_op, forget_custom_op, load_custom_op
-from litesmith.runtime._accelerators import OPENVINO_VERSION, known_accelerators, vulkan_driver
+from litesmith.runtime import Session, custom_op, forget_custom_op, load_custom_op, random_inputs
+from litesmith.runtime._accelerators import OPENVINO_VERSION, choose, known_accelerators, vulkan_driver
 
 QUICK = {"runs": 10, "seconds": 0.1}
 REPOSITORY = Path(__file__).resolve().parents[2]
@@ -143,6 +147,34 @@ def test_a_delegate_that_fails_takes_nothing_along(model: Model, add_delegate: P
     assert [run.name for run in result.runs] == ["xnnpack", "reference"]
     assert not result.run("libadd.so").samples_ms
     assert re.search(problem, result.run("libadd.so").problem), result.run("libadd.so").problem
+
+
+def test_a_delegate_that_crashes_when_it_is_looked_at_takes_nothing_along(model: Model, add_delegate: Path) -> None:
+    """After it was timed: it is made once more to see where it ran."""
+    data = Dataset.from_arrays(np.zeros((3, 8, 8, 4), np.float32))
+    result = accelerators(model, only=[], delegate=add_delegate, option={"once": "yes"}, data=data, **QUICK)
+    assert [run.name for run in result.runs] == ["xnnpack", "reference"]
+    assert all(run.agreement is not None and run.agreement.samples == 3 for run in result.runs)
+    assert result.run("libadd.so").samples_ms
+    assert "its process crashed (SIGABRT)" in result.run("libadd.so").problem
+
+
+def test_an_answer_that_ctrl_c_left_behind_is_not_taken_for_the_next(model: Model, tmp_path: Path) -> None:
+    model.save(tmp_path / "m.tflite")
+    with Session(model) as session:
+        np.savez(tmp_path / "feeds.npz", allow_pickle=False, **random_inputs(session, 0))
+    job = Job(str(tmp_path / "m.tflite"), choose(["xnnpack"])[0], 1, str(tmp_path), str(tmp_path / "feeds.npz"))
+    with worker_process(job, tmp_path) as worker:
+        worker.ask("open", to=str(tmp_path / "outputs.npz"), warm_s=0.1, reset=False)
+        threading.Timer(0.3, lambda: os.kill(os.getpid(), signal.SIGINT)).start()
+        with pytest.raises(KeyboardInterrupt):
+            worker.ask("time", runs=None, seconds=3.0)
+        assert "log" in worker.ask("prove")
+        assert len(worker.ask("time", runs=7, seconds=0)["samples_ms"]) == 7
+        os.kill(worker._process.pid, signal.SIGKILL)
+        for _ in range(2):
+            with pytest.raises(WorkerFailed, match="killed"):
+                worker.ask("greet")
 
 
 def test_a_delegate_that_takes_nothing_did_not_run(add_delegate: Path) -> None:

@@ -3,18 +3,21 @@
 
 from __future__ import annotations
 
+import os
+import signal
 import subprocess
 import sys
+import time
 from collections.abc import Callable
 from pathlib import Path
 
 import pytest
 
-from litesmith.errors import UsageError
+from litesmith.errors import MeasureError, UsageError
 from litesmith.measure import ThreadCount, Threads, _timing, threads
 from litesmith.measure._energy import EnergyMeter
 from litesmith.measure._load import _BUSY, background_load
-from litesmith.measure._threads import recommend
+from litesmith.measure._threads import _limit_s, recommend
 
 
 def test_every_number_is_measured_quiet_and_loaded(tiny: Path) -> None:
@@ -89,6 +92,37 @@ def test_the_load_is_bounded_in_time() -> None:
     assert process.wait(timeout=60) == 0, "it ends although its input stays open"
     assert process.stdin is not None
     process.stdin.close()
+
+
+def test_a_load_that_ends_before_the_measurement_is_told() -> None:
+    with (
+        pytest.raises(MeasureError, match="1 of 1 processes of the background load ended before"),
+        background_load(1, limit_s=0.01),
+    ):
+        os.waitid(os.P_ALL, 0, os.WEXITED | os.WNOWAIT)
+
+
+def test_the_load_may_last_for_much_longer_than_the_quiet_half() -> None:
+    minutes = 60.0
+    assert _limit_s(0.1, 0.5) > minutes
+    assert _limit_s(10 * minutes, 0.5) > 3 * 10 * minutes + minutes
+    assert _limit_s(10 * minutes, 4) > 5 * 3 * 10 * minutes, "with four processes a core, a thread gets a fifth of it"
+
+
+def test_ctrl_c_does_not_end_the_load() -> None:
+    """A terminal sends it to all processes, and the measurement under load is ended by us."""
+    process = subprocess.Popen([sys.executable, "-S", "-c", _BUSY, "10"], stdin=subprocess.PIPE)
+    status, ignored = Path(f"/proc/{process.pid}/status"), 0
+    while not ignored & 1 << signal.SIGINT - 1 and process.poll() is None:
+        time.sleep(0.01)
+        ignored = next(int(line.split()[1], 16) for line in status.read_text().splitlines() if "SigIgn" in line)
+
+    process.send_signal(signal.SIGINT)
+
+    assert process.returncode is None, "it never ignored it"
+    assert process.stdin is not None
+    process.stdin.close()
+    assert process.wait(timeout=30) == 0
 
 
 def test_energy_counts_also_over_the_end_of_the_counter(tmp_path: Path) -> None:

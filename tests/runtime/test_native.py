@@ -153,7 +153,22 @@ def test_without_the_library_it_says_so(int16_model: Model, monkeypatch: pytest.
     monkeypatch.setattr(_native, "_find", lambda: None)
     with pytest.raises(SessionError, match="no native delegate"):
         _native.delegate_path()
-    with pytest.warns(LitesmithWarning, match="this installation has no delegate"), Session(int16_model) as session:
+    with (
+        pytest.warns(LitesmithWarning, match="kernels: this Litesmith has no native delegate"),
+        Session(int16_model) as session,
+    ):
+        assert session.compiled.delegate == ""
+
+
+def test_a_library_for_another_machine_is_told_and_done_without(
+    int16_model: Model, monkeypatch: pytest.MonkeyPatch, tmp_path: Path
+) -> None:
+    (tmp_path / "lib.so").write_bytes(b"\x7fELF, but not for here")
+    monkeypatch.setattr(_native, "_find", _native._find.__wrapped__)
+    monkeypatch.setattr(_native, "_files", lambda: [tmp_path / "lib.so"])
+    with pytest.raises(SessionError, match=r"does not load here \(.*lib.so"):
+        _native.delegate_path()
+    with pytest.warns(LitesmithWarning, match="does not load here"), Session(int16_model) as session:
         assert session.compiled.delegate == ""
 
 

@@ -3,7 +3,9 @@
 
 from __future__ import annotations
 
+import errno
 import importlib
+import os
 import sys
 from collections.abc import Sequence
 from typing import Annotated
@@ -88,8 +90,7 @@ def main() -> None:
         with show():  # what another verb would need is not loaded
             command_line(named if named and named[0] in VERBS else () if named == ["--version"] else VERBS)()
     except LitesmithError as error:
-        message = str(error).encode("utf-8", "replace").decode("utf-8")
-        print(f"litesmith: {message}", file=sys.stderr)
+        _tell(str(error))
         sys.exit(2 if isinstance(error, UsageError) else 1)
     except KeyboardInterrupt:
         print("litesmith: interrupted", file=sys.stderr)
@@ -97,3 +98,20 @@ def main() -> None:
     except BrokenPipeError:  # the reader of our output, `head` say, has seen enough
         sys.stdout = None
         sys.exit(0)
+    except OSError as error:
+        problem = _about_a_file(error)
+        if not problem:
+            raise
+        _tell(problem)
+        sys.exit(1)
+
+
+def _about_a_file(error: OSError) -> str:
+    """Return what is wrong with a file that was named, or with its disk; nothing for all else, which needs its traceback."""
+    if isinstance(error.filename, (str, bytes, os.PathLike)):
+        return f"cannot read or write {os.fsdecode(error.filename)}: {error.strerror}"
+    return f"cannot write: {error.strerror}" if error.errno in (errno.ENOSPC, errno.EDQUOT) else ""
+
+
+def _tell(problem: str) -> None:
+    print(f"litesmith: {problem.encode('utf-8', 'replace').decode('utf-8')}", file=sys.stderr)

@@ -11,8 +11,8 @@ import typer
 from litesmith.cli._added_option import added_option
 
 RUNNING = (
-    "accelerators", "bench", "channels", "cluster", "compare", "copies", "diagnose", "evaluate", "inspect", "profile",
-    "prune", "quantize", "run", "threads", "trace", "tune",
+    "accelerators", "bench", "channels", "cluster", "compare", "copies", "diagnose", "evaluate", "gate", "inspect",
+    "profile", "prune", "quantize", "run", "threads", "trace", "tune",
 )  # fmt: skip
 """The verbs that run a model."""
 

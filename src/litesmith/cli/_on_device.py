@@ -11,8 +11,8 @@ from typing import TYPE_CHECKING, Annotated, Any
 import typer
 
 from litesmith.cli import _output as out
-from litesmith.devices import AndroidBench, read, run, run_all
-from litesmith.errors import UsageError
+from litesmith.cli._files import Write
+from litesmith.devices import AndroidBench, DeviceResult, read, run, run_all
 from litesmith.result import Result
 
 if TYPE_CHECKING:
@@ -39,7 +39,7 @@ def measure_there(
     devices: Path | None,
     show: Callable[[Any], None],
     data: Dataset | None = None,
-    files: dict[Path, Callable[[Any, Path], object]] | None = None,
+    files: dict[Path, Write] | None = None,
     json: bool = False,
 ) -> None:
     """Run a verb on devices and print and keep what they give; with several, the device's name goes into file names."""
@@ -49,27 +49,31 @@ def measure_there(
 
     if len(device) == 1:
         result = run(verb, *models, device=device[0], devices_file=devices, data=data, say=say, **options)
-        _keep(result, files or {}, "")
-        out.json(result) if json else _show(device[0], result, show)
+        out.deliver(result, lambda found: _show(device[0], found, show), as_json=json, files=files or {})
         if not getattr(result, "complete", True):
             raise typer.Exit(130)
         return
     results = run_all(verb, *models, devices=device, devices_file=devices, data=data, say=say, **options)
-    for entry in results.devices:
-        found = read(entry)
-        if found is not None:
-            _keep(found, files or {}, entry.device)
-        if json:
-            continue
-        if found is None:
-            out.heading(entry.device)
-            out.line(f"! {entry.error}")
-        else:
-            _show(entry.device, found, show)
+    found = [(entry, read(entry)) for entry in results.devices]
     if json:
         out.json(results)
+    else:
+        for entry, one in found:
+            _show_one(entry, one, show)
+    for path, write in (files or {}).items():
+        for entry, one in found:
+            if one is not None:
+                write(one, path.with_name(f"{path.stem}.{entry.device}{path.suffix}"))
     if any(entry.error for entry in results.devices):
         raise typer.Exit(1)
+
+
+def _show_one(entry: DeviceResult, result: Result | None, show: Callable[[Any], None]) -> None:
+    if result is not None:
+        _show(entry.device, result, show)
+        return
+    out.heading(entry.device)
+    out.line(f"! {entry.error}")
 
 
 def _show(device: str, result: Result, show: Callable[[Any], None]) -> None:
@@ -92,25 +96,3 @@ def _show_android(result: AndroidBench) -> None:
         label = f"{Path(each.model).name.removesuffix('.tflite')} ({each.threads} threads, {each.kernels})"
         rows.append((label, *(f"{value:.3f}" for value in figures), times.count, size))
     out.table(["model", "mean ms", "± ms", "min", "max", "first ms", "runs", "memory"], rows)
-
-
-def _keep(result: Result, files: dict[Path, Callable[[Any, Path], object]], device: str) -> None:
-    for path, write in files.items():
-        write(result, path.with_name(f"{path.stem}.{device}{path.suffix}") if device else path)
-
-
-def write_json(result: Result, path: Path) -> None:
-    """Keep a result."""
-    result.to_json(path)
-
-
-def write_plot(result: Any, path: Path) -> None:
-    """Draw a result."""
-    if isinstance(result, AndroidBench):
-        raise UsageError("benchmark_model gives no single runs, so there is nothing to draw; leave --plot out")
-    result.plot().write_html(path, include_plotlyjs=True)
-
-
-def chosen(*entries: tuple[Path | None, Callable[[Any, Path], object]]) -> dict[Path, Callable[[Any, Path], object]]:
-    """Return what to write where, of the files that were asked for."""
-    return {path: write for path, write in entries if path is not None}

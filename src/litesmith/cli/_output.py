@@ -4,7 +4,7 @@
 from __future__ import annotations
 
 import textwrap
-from collections.abc import Callable, Iterable, Sequence
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from pathlib import Path
 from typing import Any
 
@@ -70,17 +70,19 @@ def json(result: Result) -> None:
 
 
 def deliver(
-    result: Any, show: Callable[[Any], None], *, as_json: bool, save: Path | None = None, plot: Path | None = None
+    result: Any,
+    show: Callable[[Any], None],
+    *,
+    as_json: bool,
+    files: Mapping[Path, Callable[[Any, Path], object]],
 ) -> None:
-    """Keep a result, draw it, and print it for people or for programs."""
-    if save is not None:
-        result.to_json(save)
-    if plot is not None:
-        result.plot().write_html(plot, include_plotlyjs=True)
+    """Print a result for people or for programs, then write its files: one that fails takes nothing measured along."""
     if as_json:
         json(result)
     else:
         show(result)
+    for path, write in files.items():
+        write(result, path)
 
 
 def bytes_text(size: float) -> str:

@@ -10,7 +10,8 @@ import typer
 
 from litesmith.accuracy import METRICS, MetricScore
 from litesmith.cli import _output as out
-from litesmith.cli._on_device import DeviceOption, DevicesOption, chosen, measure_there, write_json, write_plot
+from litesmith.cli._files import chosen, write_json, write_plot
+from litesmith.cli._on_device import DeviceOption, DevicesOption, measure_there
 from litesmith.errors import UsageError
 from litesmith.measure import AcceleratorRun, Accelerators, accelerators
 
@@ -60,6 +61,7 @@ def command(
 
     Example: `litesmith accelerators model.tflite --only xnnpack-fp16 --only webgpu`
     """
+    files = chosen((save, write_json), (plot, write_plot))
     dataset = None
     if data is not None:
         from litesmith.data import Dataset
@@ -80,12 +82,11 @@ def command(
         "seed": seed,
     }
     if device:
-        files = chosen((save, write_json), (plot, write_plot))
         there: dict[str, Any] = {"device": device, "devices": devices, "data": dataset, "files": files, "json": json}
         measure_there("accelerators", [model], options, show=show, **there)
         return
     result = accelerators(model, data=dataset, **options)
-    out.deliver(result, show, as_json=json, save=save, plot=plot)
+    out.deliver(result, show, as_json=json, files=files)
     if not result.complete:
         raise typer.Exit(130)
 

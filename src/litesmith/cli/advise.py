@@ -46,7 +46,7 @@ def show(advice: Advice) -> None:
     out.line(f"cost: {advice.cost}")
     for warning in advice.warnings:
         out.line(f"! {warning}")
-    out.line(f"next: {advice.command}")
+    out.console.print(f"next: {out.printable(advice.command)}", soft_wrap=True)  # on one line, to be copied
 
 
 def tree_lines(nodes: tuple[Node, ...]) -> list[str]:

@@ -11,6 +11,7 @@ from typing import Annotated
 import typer
 
 from litesmith.cli import _output as out
+from litesmith.cli._files import check_writable, chosen, write_json, write_plot
 from litesmith.measure import App
 from litesmith.measure import app as run_app
 
@@ -38,9 +39,11 @@ def command(
 
     Example: `litesmith app classify.py photo.jpg`
     """
+    check_writable(trace)
+    files = chosen((save, write_json), (plot, write_plot))
     with contextlib.redirect_stdout(sys.stderr) if json else contextlib.nullcontext():
         result = run_app(script, args or (), trace=trace)
-    out.deliver(result, show, as_json=json, save=save, plot=plot)
+    out.deliver(result, show, as_json=json, files=files)
     if result.exit_code:
         raise typer.Exit(result.exit_code)
 

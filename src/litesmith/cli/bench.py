@@ -9,7 +9,8 @@ from typing import Annotated, Any
 import typer
 
 from litesmith.cli import _output as out
-from litesmith.cli._on_device import DeviceOption, DevicesOption, chosen, measure_there, write_json, write_plot
+from litesmith.cli._files import chosen, write_json, write_plot
+from litesmith.cli._on_device import DeviceOption, DevicesOption, measure_there
 from litesmith.measure import Bench, bench
 
 
@@ -44,6 +45,7 @@ def command(
 
     Example: `litesmith bench float.tflite int8.tflite --threads 1 --threads 2`
     """
+    files = chosen((save, write_json), (plot, write_plot))
     samples = None
     if data is not None:
         from litesmith.data import Dataset
@@ -58,13 +60,12 @@ def command(
         "seed": seed,
     }
     if device:
-        files = chosen((save, write_json), (plot, write_plot))
         measure_there(
             "bench", models, options, device=device, devices=devices, show=show, data=samples, files=files, json=json
         )
         return
     result = bench(*models, data=samples, **options)
-    out.deliver(result, show, as_json=json, save=save, plot=plot)
+    out.deliver(result, show, as_json=json, files=files)
     if not result.complete:
         raise typer.Exit(130)
 

@@ -11,6 +11,7 @@ import typer
 from litesmith.cli import _compress
 from litesmith.cli import _output as out
 from litesmith.cli._compress import finish, load, size_rows
+from litesmith.cli._files import check_writable
 from litesmith.errors import UsageError
 from litesmith.optimize import ChannelsCoverage, channels
 
@@ -52,6 +53,7 @@ def command(
 
     Example: `litesmith channels model.tflite --max-macs 0.5 --data photos/ -o narrow.tflite`
     """
+    check_writable(output)
     result = channels(
         load(model, undo=undo),
         keep=keep,

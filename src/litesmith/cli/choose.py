@@ -9,6 +9,7 @@ from typing import Annotated
 import typer
 
 from litesmith.cli import _output as out
+from litesmith.cli._files import chosen, write_json
 from litesmith.tune import Choice, choose
 
 
@@ -37,6 +38,7 @@ def command(
 
     Example: `litesmith choose --task image-classification --max-latency 10ms --min-accuracy 70 --page choose.html`
     """
+    files = chosen((save, write_json), (page, _write_page))
     result = choose(
         task=task,
         max_latency=max_latency,
@@ -48,20 +50,17 @@ def command(
         workers=workers,
         refresh=refresh,
     )
-    if save is not None:
-        result.to_json(save)
-    if page is not None:
-        from litesmith.report import report
-
-        report(result, page)
-    if json:
-        out.json(result)
-    else:
-        show(result)
-        if page is not None:
-            out.line(f"the page: {page.resolve()}")
+    out.deliver(result, show, as_json=json, files=files)
+    if page is not None and not json:
+        out.line(f"the page: {page.resolve()}")
     if result.pick is None:
         raise typer.Exit(1)
+
+
+def _write_page(result: Choice, path: Path) -> None:
+    from litesmith.report import report
+
+    report(result, path)
 
 
 def show(result: Choice) -> None:

@@ -11,6 +11,7 @@ import typer
 from litesmith.cli import _compress
 from litesmith.cli import _output as out
 from litesmith.cli._compress import finish, load, size_rows
+from litesmith.cli._files import check_writable
 from litesmith.optimize import ClusterCoverage, cluster
 
 
@@ -45,6 +46,7 @@ def command(
 
     Example: `litesmith cluster model.tflite --clusters 32 -o clustered.tflite`
     """
+    check_writable(output)
     result = cluster(
         load(model, undo=undo),
         clusters=clusters,

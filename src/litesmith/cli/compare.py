@@ -9,6 +9,7 @@ from typing import Annotated
 import typer
 
 from litesmith.cli import _output as out
+from litesmith.cli._files import chosen, write_json, write_plot
 from litesmith.measure import Change, Comparison, compare
 
 
@@ -39,6 +40,7 @@ def command(
 
     Example: `litesmith compare float.tflite int8.tflite --fail-if 'latency>+3%'`
     """
+    files = chosen((save, write_json), (plot, write_plot))
     result = compare(
         before,
         after,
@@ -48,7 +50,7 @@ def command(
         fail_if=tuple(fail_if or ()),
         allow_other_machine=allow_other_machine,
     )
-    out.deliver(result, show, as_json=json, save=save, plot=plot)
+    out.deliver(result, show, as_json=json, files=files)
     if not result.complete:
         raise typer.Exit(130)
     if result.broken:

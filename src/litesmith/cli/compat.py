@@ -9,6 +9,7 @@ from typing import Annotated
 import typer
 
 from litesmith.cli import _output as out
+from litesmith.cli._files import check_writable
 from litesmith.targets import TARGETS, Compatibility, compat
 from litesmith.targets import fix as apply_fixes
 
@@ -36,6 +37,7 @@ def command(
 
     Example: `litesmith compat model.tflite --target edgetpu --fix fixed.tflite`
     """
+    check_writable(fix)
     if fix is None:
         result = compat(model, target=target)
     else:

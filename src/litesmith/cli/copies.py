@@ -9,6 +9,7 @@ from typing import Annotated
 import typer
 
 from litesmith.cli import _output as out
+from litesmith.cli._files import chosen, write_json, write_plot
 from litesmith.measure import Copies, copies
 
 
@@ -33,8 +34,9 @@ def command(
 
     Example: `litesmith copies model.tflite`
     """
+    files = chosen((save, write_json), (plot, write_plot))
     result = copies(model, threads=threads, kernels=kernels, seconds=seconds, seed=seed)
-    out.deliver(result, show, as_json=json, save=save, plot=plot)
+    out.deliver(result, show, as_json=json, files=files)
     if not result.complete:
         raise typer.Exit(130)
 

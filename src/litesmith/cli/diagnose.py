@@ -11,6 +11,7 @@ import typer
 
 from litesmith.accuracy import Layer, LayerReport, OutputError, diagnose
 from litesmith.cli import _output as out
+from litesmith.cli._files import chosen
 from litesmith.cli.evaluate import known_kernels
 from litesmith.report import Bars, Page, Section, table, write
 
@@ -47,6 +48,7 @@ def command(
 
     Example: `litesmith diagnose float.tflite int8.tflite --data images/ --html layers.html`
     """
+    files = chosen((csv, LayerReport.to_csv), (html, _write_page))
     result = diagnose(
         float_model,
         quantized_model,
@@ -59,14 +61,11 @@ def command(
         kernels=known_kernels(kernels),
         threads=threads,
     )
-    if csv is not None:
-        result.to_csv(csv)
-    if html is not None:
-        write(page(result), html)
-    if json:
-        out.json(result)
-    else:
-        show(result)
+    out.deliver(result, show, as_json=json, files=files)
+
+
+def _write_page(result: LayerReport, path: Path) -> None:
+    write(page(result), path)
 
 
 def show(result: LayerReport) -> None:

@@ -10,6 +10,7 @@ import typer
 
 from litesmith.accuracy import METRICS, Drop, Evaluation, evaluate
 from litesmith.cli import _output as out
+from litesmith.cli._files import chosen
 from litesmith.runtime._options import KERNELS, Kernels
 
 
@@ -53,6 +54,7 @@ def command(
 
     Example: `litesmith evaluate int8.tflite --data test.npz --preprocess scale=1/255 --against float.tflite`
     """
+    files = chosen((save, _write_predictions))
     result = evaluate(
         model,
         data,
@@ -74,12 +76,12 @@ def command(
         kernels=known_kernels(kernels),
         signature=signature,
     )
-    if save is not None and result.predictions is not None:
-        result.predictions.save(save)
-    if json:
-        out.json(result)
-    else:
-        show(result)
+    out.deliver(result, show, as_json=json, files=files)
+
+
+def _write_predictions(result: Evaluation, path: Path) -> None:
+    if result.predictions is not None:
+        result.predictions.save(path)
 
 
 def known_kernels(kernels: str) -> Kernels:

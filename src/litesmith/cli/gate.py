@@ -22,6 +22,7 @@ def command(
     lock: Annotated[Path, typer.Argument(help="The litesmith.lock.")],
     model: Annotated[Path | None, typer.Argument(help="The file; winner.tflite beside the lock by default.")] = None,
     data: Annotated[str | None, typer.Option(help="The samples, where they are not where the lock says.")] = None,
+    calibrate: Annotated[str | None, typer.Option(help="The samples to calibrate on, likewise.")] = None,
     fail_if: Annotated[
         list[str] | None, typer.Option(help="A bound instead: 'drop>0.5%', 'latency>5ms', 'size>+1%'. Again for more.")
     ] = None,
@@ -39,6 +40,7 @@ def command(
         lock,
         model,
         data=data,
+        calibrate=calibrate,
         fail_if=tuple(fail_if or ()),
         latency=latency,
         seconds=seconds,
@@ -58,7 +60,7 @@ def show(result: Gate) -> None:
     same = "the lock's winner, byte for byte" if result.is_winner else "another file than the lock's winner"
     out.line(f"{result.model}: {same}")
     for check in result.checks:
-        mark = "✓" if check.holds else "✗"
+        mark = "✗" if not check.holds else "·" if check.found is None else "✓"
         figures = (
             "" if check.found is None else f" {_value(check, check.found)}, allowed {_value(check, check.allowed)}"
         )

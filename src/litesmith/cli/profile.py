@@ -9,7 +9,8 @@ from typing import Annotated, Any
 import typer
 
 from litesmith.cli import _output as out
-from litesmith.cli._on_device import DeviceOption, DevicesOption, chosen, measure_there, write_json, write_plot
+from litesmith.cli._files import chosen, write_json, write_plot
+from litesmith.cli._on_device import DeviceOption, DevicesOption, measure_there
 from litesmith.errors import UsageError
 from litesmith.measure import Profile, profile
 
@@ -83,12 +84,7 @@ def command(
         )
         return
     result = profile(model, **options)
-    for path, write in files.items():
-        write(result, path)
-    if json:
-        out.json(result)
-    else:
-        show(result, top)
+    out.deliver(result, lambda found: show(found, top), as_json=json, files=files)
     if not result.complete:
         raise typer.Exit(130)
 
@@ -215,7 +211,8 @@ def _contest(
 
     if operator is None or kernel is None:
         raise UsageError("--optimize-op and --kernel go together: which operator, and your kernel for it")
+    files = chosen((save, write_json), (plot, write_plot))
     result = optimize_op(model, operator, kernel, **options)
-    out.deliver(result, _operator_contest.show, as_json=json, save=save, plot=plot)
+    out.deliver(result, _operator_contest.show, as_json=json, files=files)
     if not result.complete:
         raise typer.Exit(130)

@@ -11,6 +11,7 @@ import typer
 from litesmith.cli import _compress
 from litesmith.cli import _output as out
 from litesmith.cli._compress import finish, load, size_rows
+from litesmith.cli._files import check_writable
 from litesmith.optimize import PruneCoverage, PruneSpeed, prune
 
 
@@ -54,6 +55,7 @@ def command(
 
     Example: `litesmith prune model.tflite --sparsity 0.8 --pattern 4x1 --data photos/ -o pruned.tflite`
     """
+    check_writable(output)
     result = prune(
         load(model, undo=undo),
         sparsity=sparsity,

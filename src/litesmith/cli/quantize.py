@@ -9,6 +9,7 @@ from typing import Annotated, Any
 import typer
 
 from litesmith.cli import _output as out
+from litesmith.cli._files import check_writable
 from litesmith.data import Dataset
 from litesmith.errors import UsageError
 from litesmith.model import Model
@@ -64,6 +65,7 @@ def command(
 
     Example: `litesmith quantize model.tflite --data photos/ --preprocess 'resize=224 scale=1/255' -o int8.tflite`
     """
+    check_writable(output, save_ranges)
     given = {
         "method": method,
         "samples": samples,
@@ -119,7 +121,7 @@ def show(coverage: Coverage, before: Path, after: Path) -> None:
             ("written", f"{after}, {out.bytes_text(sizes[1])}, {share} of {out.bytes_text(sizes[0])}"),
             ("scheme", coverage.scheme),
             *([("ranges", coverage.ranges)] if coverage.ranges else []),
-            ("operators", f"{len(coverage.quantized)} quantized, {len(coverage.left_float)} left float"),
+            ("operators", coverage.counts),
             *(("recovery", report) for report in coverage.recovery),
             ("conversions", conversions or "none added"),
             ("XNNPACK", f"{coverage.predicted_partitions} partition(s) predicted, {found} found"),

@@ -10,6 +10,7 @@ from typing import Annotated
 import typer
 
 from litesmith.cli import _output as out
+from litesmith.cli._files import check_writable
 from litesmith.report import report
 
 
@@ -30,6 +31,7 @@ def command(
 
     Example: `litesmith report litesmith-tune --plots figures/`
     """
+    check_writable(output)
     page = report(source, output, plots=plots)
     if json:
         print(json_module.dumps({"page": str(page), "plots": sorted(map(str, plots.iterdir())) if plots else []}))

@@ -9,6 +9,7 @@ from typing import Annotated
 import typer
 
 from litesmith.cli import _output as out
+from litesmith.cli._files import check_writable
 from litesmith.train import Retrained, Score, retrain
 
 _WIDEST = 12
@@ -50,6 +51,7 @@ def command(
 
     Example: `litesmith retrain --base mobilenet_v2 --weights mobilenet_v2.pth --data flowers/ -o flowers.tflite`
     """
+    check_writable(output, checkpoint)
     state = checkpoint or output.with_name(f"{output.name}.checkpoint")
     done = retrain(
         base,

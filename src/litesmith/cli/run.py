@@ -9,6 +9,7 @@ from typing import Annotated
 import typer
 
 from litesmith.cli import _output as out
+from litesmith.cli._files import check_writable
 from litesmith.runtime import Run, run
 
 
@@ -35,6 +36,7 @@ def command(
 
     Example: `litesmith run model.tflite --inputs image.npy`
     """
+    check_writable(save)
     result = run(model, inputs, threads=threads, signature=signature, kernels=kernels, seed=seed, save=save)
     if json:
         out.json(result)

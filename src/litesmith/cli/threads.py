@@ -9,7 +9,8 @@ from typing import Annotated
 import typer
 
 from litesmith.cli import _output as out
-from litesmith.cli._on_device import DeviceOption, DevicesOption, chosen, measure_there, write_json, write_plot
+from litesmith.cli._files import chosen, write_json, write_plot
+from litesmith.cli._on_device import DeviceOption, DevicesOption, measure_there
 from litesmith.measure import Threads, threads
 
 
@@ -39,13 +40,13 @@ def command(
 
     Example: `litesmith threads model.tflite --plot threads.html`
     """
+    files = chosen((save, write_json), (plot, write_plot))
     if device:
         options = {"counts": counts, "seconds": seconds, "background": background, "kernels": kernels, "seed": seed}
-        files = chosen((save, write_json), (plot, write_plot))
         measure_there("threads", [model], options, device=device, devices=devices, show=show, files=files, json=json)
         return
     result = threads(model, counts=counts, seconds=seconds, background=background, kernels=kernels, seed=seed)
-    out.deliver(result, show, as_json=json, save=save, plot=plot)
+    out.deliver(result, show, as_json=json, files=files)
     if not result.complete:
         raise typer.Exit(130)
 

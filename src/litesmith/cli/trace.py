@@ -9,6 +9,7 @@ from typing import Annotated
 import typer
 
 from litesmith.cli import _output as out
+from litesmith.cli._files import check_writable
 from litesmith.measure import Trace, trace
 
 
@@ -32,6 +33,7 @@ def command(
 
     Example: `litesmith trace model.tflite -o model.pftrace`
     """
+    check_writable(output)
     result = trace(model, output, runs=runs, threads=threads, kernels=kernels, seed=seed)
     if json:
         out.json(result)

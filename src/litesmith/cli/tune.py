@@ -3,6 +3,7 @@
 
 from __future__ import annotations
 
+from json import dumps
 from pathlib import Path
 from typing import Annotated, Any
 
@@ -19,7 +20,12 @@ def register(app: typer.Typer) -> None:
     app.command("tune")(command)
 
 
+FROM_LOCK = ("model", "data", "calibrate", "train", "output", "lock", "json", "custom_op")
+"""The options that `--from` uses: where things are, and where the file goes. All else is what the lock says."""
+
+
 def command(
+    context: typer.Context,
     model: Annotated[Path | None, typer.Argument(help="The .tflite file, in float.")] = None,
     data: Annotated[
         str | None, typer.Option(help="Samples to score on: .npz, .npy, folder, .csv, module:function.")
@@ -53,7 +59,12 @@ def command(
         int | None, typer.Option(help="How often each training sees them; 5, or 16 with zeros or fewer channels.")
     ] = None,
     seed: Annotated[int, typer.Option(help="Seed of the splits and of all that is drawn.")] = 0,
-    output: Annotated[Path, typer.Option("--output", "-o", help="The folder for the files.")] = Path("litesmith-tune"),
+    output: Annotated[
+        Path | None,
+        typer.Option(
+            "--output", "-o", help="The folder for the files, litesmith-tune by default; with --from, the file."
+        ),
+    ] = None,
     only_plan: Annotated[bool, typer.Option("--plan", help="Say what would be tried and what it costs; stop.")] = False,
     lock: Annotated[
         Path | None, typer.Option("--from", help="A litesmith.lock: make its winner again, byte for byte.")
@@ -67,14 +78,18 @@ def command(
     Example: `litesmith tune model.tflite --data test.npz --max-drop 1% --max-latency 5ms --max-size 4MB --time 15m`
     """
     if lock is not None:
-        target = None if output == Path("litesmith-tune") else output
-        written = reproduce(lock, target, model=model, data=data, calibrate=calibrate, train=train)
-        out.line(f"{written} is the winner of {lock}, byte for byte")
+        _check_from(context, lock)
+        written = reproduce(lock, output, model=model, data=data, calibrate=calibrate, train=train)
+        if json:
+            print(dumps({"path": str(written), "lock": str(lock)}, indent=2, ensure_ascii=False))
+        else:
+            out.line(f"{written} is the winner of {lock}, byte for byte")
         return
     if model is None or data is None:
         raise UsageError("tune needs a model and --data to score it on; without any, see `litesmith advise`")
+    folder = Path("litesmith-tune") if output is None else output
     options: dict[str, Any] = {
-        "output": output,
+        "output": folder,
         "preprocess": preprocess,
         "calibrate": calibrate,
         "metric": metric,
@@ -111,13 +126,26 @@ def command(
     else:
         show(result)
     try:
-        page = report(result, output / "report.html")
+        page = report(result, folder / "report.html")
     except OSError as error:
-        raise MeasureError(f"the page cannot be written to {output}: {error.strerror}") from error
+        raise MeasureError(f"the page cannot be written to {folder}: {error.strerror}") from error
     if not json:
         out.line(f"the page: {page.resolve()}")
     if result.winner is None:
         raise typer.Exit(1)
+
+
+def _check_from(context: typer.Context, lock: Path) -> None:
+    """Refuse options that would change what a lock makes, which is what it says."""
+    sources = {
+        p.opts[0]: context.get_parameter_source(p.name) for p in context.command.params if p.name not in FROM_LOCK
+    }
+    given = [option for option, source in sources.items() if source is not None and source.name == "COMMANDLINE"]
+    if given:
+        raise UsageError(
+            f"{', '.join(given)} cannot be given with --from, which makes the winner again as {lock} says; leave "
+            f"{'it' if len(given) == 1 else 'them'} out, or search again without --from"
+        )
 
 
 def show_plan(planned: Plan) -> None:

@@ -10,6 +10,7 @@ from typing import Annotated
 import typer
 
 from litesmith.cli import _output as out
+from litesmith.cli._files import check_writable
 from litesmith.errors import UsageError
 from litesmith.result import encode_fields
 from litesmith.zoo import Entry, catalogue
@@ -90,6 +91,7 @@ def build(
     from litesmith.runtime import inspect
     from litesmith.zoo import build as build_model
 
+    check_writable(output)
     model = build_model(
         name, width=width, resolution=resolution, classes=classes, seed=seed, weights=weights, name_map=name_map
     )

@@ -6,11 +6,13 @@ from __future__ import annotations
 import contextlib
 import getpass
 import math
+import os
 import platform
 import re
 import secrets
 import threading
 import time
+import warnings
 from collections.abc import Callable, Mapping
 from pathlib import Path
 from typing import Any
@@ -20,6 +22,7 @@ from litesmith.devices import _parcel
 from litesmith.devices._connection import ANSWER_S, Connection, LostConnectionError, connect
 from litesmith.devices._device import Device
 from litesmith.errors import DeviceError, LitesmithError
+from litesmith.runtime import LitesmithWarning
 
 _JOB_FOLDER = r"(?:[^\s'\"]*/jobs/[0-9a-f]{16}/)?"
 TRIES = 20  # connections in a row that broke before the grace time was over
@@ -63,7 +66,7 @@ class Errand:
                     raise KeyboardInterrupt from None
 
     def _converse(self, connection: Connection) -> dict[str, Any]:
-        connection.send(ask="run", seen=self.seen, **self._request())
+        connection.send(ask="run", seen=self.seen, **self._request(_package_for(connection)))
         heartbeat_s = min(2.0, self.device.grace_s / 4)
         try:
             while True:
@@ -83,8 +86,7 @@ class Errand:
                     self._await_done(connection)
             raise
 
-    def _request(self) -> dict[str, Any]:
-        package = _parcel.package()
+    def _request(self, package: _parcel.Parcel) -> dict[str, Any]:
         private = self.device.runtime == "private"
         return {
             "job": self.name,
@@ -95,7 +97,7 @@ class Errand:
             "package": {"name": package.name},
             "runtime": {"name": _parcel.runtime_name(), "requirements": _parcel.requirements()} if private else None,
             "size_bytes": sum(path.stat().st_size for path in self.files.values()) + 10 * len(package.data),
-            "who": f"{getpass.getuser()} on {platform.node()}, since {time.strftime('%H:%M')}",
+            "who": f"{_user()} on {platform.node()}, since {time.strftime('%H:%M')}",
         }
 
     def _heed(self, connection: Connection, message: dict[str, Any]) -> dict[str, Any] | None:
@@ -124,7 +126,7 @@ class Errand:
 
     def _send(self, connection: Connection, what: str, name: str) -> None:
         if what == "package":
-            connection.send_bytes(_parcel.package().data, self.stop)
+            connection.send_bytes(_package_for(connection).data, self.stop)
         elif what == "pip":
             self.say(f"{self.device.name} has no pip; sending ours")
             connection.send_bytes(_parcel.pip().data, self.stop)
@@ -145,12 +147,31 @@ class Errand:
             how = f"was ended by signal {-code}" if code is not None and code < 0 else f"failed with exit code {code}"
             said = f"; the last it said: {message['log']}" if message["log"] else ""
             raise DeviceError(f"{self.call['verb']} {how} on device {name!r}{said}")
+        for text in outcome["warnings"]:
+            warnings.warn(self._from_there(text), LitesmithWarning, stacklevel=5)  # the line that called `run`
         if "error" in outcome:
             kind = getattr(errors, outcome["error"], LitesmithError)
-            text = f"on device {name!r}: {renamed(outcome['message'], {r: str(p) for r, p in self.files.items()})}"
+            text = self._from_there(outcome["message"])
             raise (LitesmithError if kind is errors.MissingExtraError else kind)(text)
         found: dict[str, Any] = outcome["result"]
         return found
+
+    def _from_there(self, text: str) -> str:
+        return f"on device {self.device.name!r}: {renamed(text, {r: str(p) for r, p in self.files.items()})}"
+
+
+def _package_for(connection: Connection) -> _parcel.Parcel:
+    """Return Litesmith as it goes to a device: with its kernels where the machine is of the same kind."""
+    there = connection.here["system"], connection.here["architecture"]
+    return _parcel.package(kernels=there == (platform.system(), platform.machine()))
+
+
+def _user() -> str:
+    """Return who asks; a container may run as a user that has no name."""
+    try:
+        return getpass.getuser()
+    except (KeyError, OSError):  # since Python 3.13 an OSError
+        return f"user {os.getuid()}"
 
 
 def renamed(value: Any, names: Mapping[str, str]) -> Any:

@@ -13,6 +13,7 @@ from importlib import metadata
 from pathlib import Path
 
 import litesmith
+from litesmith.runtime._native import delegate_path, has_library
 
 _SUFFIXES = (".py", ".toml", ".j2")
 _NEEDED = ("ai-edge-litert", "numpy", "tomli")
@@ -28,14 +29,21 @@ class Parcel:
 
 
 @functools.cache
-def package() -> Parcel:
-    """Return this Litesmith: its code, its tables and its version, without the samples."""
+def package(*, kernels: bool = False) -> Parcel:
+    """Return this Litesmith: its code, its tables and its version, without the samples.
+
+    Args:
+        kernels: With the library of its own kernels, if there is one: for a device of this machine's kind.
+    """
     home = Path(litesmith.__file__).parent
     files = {
         f"litesmith/{path.relative_to(home).as_posix()}": path.read_bytes()
         for path in home.rglob("*")
         if path.suffix in _SUFFIXES and path.is_file()
     }
+    if kernels and has_library():
+        library = Path(delegate_path())
+        files[f"litesmith/runtime/{library.name}"] = library.read_bytes()
     about = f"Metadata-Version: 2.1\nName: litesmith\nVersion: {litesmith.__version__}\n"
     files[f"litesmith-{litesmith.__version__}.dist-info/METADATA"] = about.encode()
     data = _zipped(files)

@@ -6,6 +6,7 @@ from __future__ import annotations
 import contextlib
 import json
 import os
+import queue
 import signal
 import subprocess
 import sys
@@ -30,10 +31,16 @@ class WorkerFailed(MeasureError):
 
 
 class WorkerProcess:
-    """The process of one accelerator. It ends when this one does: there are no more requests then."""
+    """The process of one accelerator. It ends when this one does: there are no more requests then.
+
+    Requests have numbers, and so have their answers: after a Ctrl-C one may come that nobody waits for any more. A thread
+    reads them, since a Ctrl-C cannot tear a line there.
+    """
 
     def __init__(self, job: Job, folder: Path) -> None:
         self.job = job
+        self._asked = 0
+        self._answers: queue.Queue[str | None] = queue.Queue()
         self._printed = folder / "printed.txt"
         command = [sys.executable, "-c", _PROGRAM]
         environment = {**os.environ, **job.accelerator.environment()}
@@ -46,6 +53,8 @@ class WorkerProcess:
                 env=environment,
                 text=True,
             )
+        self._reader = threading.Thread(target=self._read, daemon=True)
+        self._reader.start()
         self._send(job.to_json())
 
     def ask(self, do: str, *, limit_s: float = TIME_LIMIT_S, **request: Any) -> dict[str, Any]:
@@ -54,17 +63,16 @@ class WorkerProcess:
         Raises:
             WorkerFailed: The accelerator refuses, its process died, or it took too long and was ended.
         """
-        self._send(json.dumps({"do": do, **request}))
+        self._asked += 1
+        self._send(json.dumps({"do": do, "number": self._asked, **request}))
         expired = threading.Timer(limit_s, self._process.kill)
-        expired.start()
         try:
-            assert self._process.stdout is not None
-            line = self._process.stdout.readline()
+            expired.start()
+            reply = self._answer()
         finally:
             expired.cancel()
-        if not line:
+        if reply is None:
             raise WorkerFailed(self._why_it_died(limit_s))
-        reply: dict[str, Any] = json.loads(line)
         if "error" in reply:
             raise WorkerFailed(reply["error"])
         return reply
@@ -83,8 +91,25 @@ class WorkerProcess:
         except subprocess.TimeoutExpired:
             self._process.kill()
             self._process.wait()
-        if self._process.stdout is not None:
-            self._process.stdout.close()
+        self._reader.join(timeout=5)
+
+    def _read(self) -> None:
+        """Pass the answers on, line by line, and None when there are no more; half a line is of a process that died."""
+        assert self._process.stdout is not None
+        with self._process.stdout as lines:
+            for line in lines:
+                if line.endswith("\n"):
+                    self._answers.put(line)
+        self._answers.put(None)
+
+    def _answer(self) -> dict[str, Any] | None:
+        """Return the answer to the last request, None when the process died."""
+        while (line := self._answers.get()) is not None:
+            reply: dict[str, Any] = json.loads(line)
+            if reply.pop("number") == self._asked:
+                return reply
+        self._answers.put(None)  # whoever asks again gets the same
+        return None
 
     def _send(self, line: str) -> None:
         assert self._process.stdin is not None

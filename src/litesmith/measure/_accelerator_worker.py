@@ -242,4 +242,4 @@ def main() -> None:
             reply = actions[request["do"]](request)
         except LitesmithError as error:
             reply = {"error": str(error)}
-        print(json.dumps(reply), file=replies, flush=True)
+        print(json.dumps({"number": request["number"], **reply}), file=replies, flush=True)

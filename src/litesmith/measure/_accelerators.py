@@ -237,6 +237,8 @@ class _Trial:
         candidate.process = stack.enter_context(worker_process(job, folder))
 
     def _attempt(self, candidate: _Candidate, action: Any) -> None:
+        if candidate.process is None:  # it has dropped out
+            return
         try:
             action(candidate, candidate.process)
         except WorkerFailed as error:

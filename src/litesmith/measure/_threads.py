@@ -126,11 +126,12 @@ def threads(
         sessions = [stack.enter_context(Session(path, threads=n, kernels=kernels)) for n in chosen]
         for session in sessions:
             session.run(random_inputs(session, seed))
+        begin = time.monotonic()
         found, complete = _condition("quiet", chosen, sessions, seconds)
         if complete:
-            limit = (seconds + 10) * len(chosen) + 30
+            limit_s = _limit_s(time.monotonic() - begin, busy / machine.cores)
             try:
-                with background_load(busy, limit_s=limit):
+                with background_load(busy, limit_s=limit_s):
                     loaded, complete = _condition("loaded", chosen, sessions, seconds)
                     found += loaded
             except KeyboardInterrupt:  # before there is anything under load: the quiet half is worth keeping
@@ -181,6 +182,14 @@ def _fewest(counts: dict[int, ThreadCount], figure: Callable[[ThreadCount], floa
     """Return the smallest number of threads that is as good as the best, up to ``EQUAL_WITHIN``."""
     best = min(figure(c) for c in counts.values())
     return min(n for n, c in counts.items() if figure(c) <= best * (1 + EQUAL_WITHIN))
+
+
+def _limit_s(quiet_s: float, busy: float) -> float:
+    """Return how long the load may last at most, from what the quiet half took and how many processes a core gets.
+
+    It is for a load that nobody ends: a model's share of a core shrinks with the load, and the last of its threads counts.
+    """
+    return 60 + 4 * quiet_s * (1 + busy)
 
 
 def _condition(

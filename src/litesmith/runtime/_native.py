@@ -12,6 +12,7 @@ from __future__ import annotations
 import ctypes
 import functools
 import json
+import sys
 from collections.abc import Sequence
 from ctypes import c_char_p, c_int, c_int64, c_size_t, c_void_p
 from dataclasses import replace
@@ -30,7 +31,7 @@ if TYPE_CHECKING:
 
 LITESMITH = "Litesmith"
 _FILE = "liblitesmith_delegate.so"
-_REMEDY = "install a C++17 compiler, then Litesmith again"
+_REMEDY = "install Litesmith on this machine, with a C++17 compiler"
 _NODE = "LitesmithDelegate"  # how LiteRT's profiler calls a partition of the delegate
 _PRUNED = 0.3  # of the weights are zero: below, no chain of operators can win (native/src/ops/planar_op.h)
 _SAMPLE = 65_536  # weights of an operator that are looked at; the delegate looks at all of them
@@ -44,7 +45,7 @@ def delegate_path() -> str:
     """Return the path of Litesmith's delegate, which any LiteRT program can load.
 
     Raises:
-        SessionError: This installation was made without the C++ kernels.
+        SessionError: This installation was made without the C++ kernels, or they do not load on this machine.
 
     Example:
         >>> import litesmith
@@ -53,26 +54,52 @@ def delegate_path() -> str:
     """
     found = _find()
     if found is None:
-        raise SessionError(
-            f"this installation of Litesmith has no native delegate, because it was made without the kernels; {_REMEDY}"
-        )
+        raise SessionError(f"{_why_none()}; {_REMEDY}")
     return found
 
 
 def has_library() -> bool:
-    """Return whether this installation has the native library."""
+    """Return whether this installation has the native library, and it loads."""
     return _find() is not None
 
 
 @functools.cache
 def _find() -> str | None:
+    """Return the first library that loads here."""
+    return next((str(file) for file in _files() if not _why_not(file)), None)
+
+
+def _files() -> list[Path]:
+    """Return the libraries that there are for this version.
+
+    An editable installation has the Python files in one folder and the library in another. A device runs the Litesmith that
+    it was sent, maybe without a library, and may have one in an installation of its own.
+    """
     import litesmith.runtime
 
-    # An editable installation has the Python files in one folder and the library in another.
-    for folder in litesmith.runtime.__path__:
-        if (file := Path(folder) / _FILE).is_file():
-            return str(file)
-    return None
+    folders = [Path(folder) for folder in litesmith.runtime.__path__]
+    for entry in map(Path, sys.path):
+        if (entry / f"litesmith-{litesmith.__version__}.dist-info").is_dir():
+            folders.append(entry / "litesmith" / "runtime")
+    return [file for folder in dict.fromkeys(folders) if (file := folder / _FILE).is_file()]
+
+
+@functools.cache
+def _why_not(file: Path) -> str:
+    """Return why a library cannot be used here, nothing if it can."""
+    try:
+        _load(str(file))
+    except (OSError, AttributeError) as error:  # for another machine or libc, or of another version
+        return str(error)
+    return ""
+
+
+def _why_none() -> str:
+    """Return why there is no library."""
+    for file in _files():
+        if problem := _why_not(file):
+            return f"the native delegate of this Litesmith does not load here ({problem})"
+    return "this Litesmith has no native delegate, because it was installed or sent here without the kernels"
 
 
 class Event(ctypes.Structure):
@@ -90,7 +117,11 @@ class Event(ctypes.Structure):
 @functools.cache
 def library() -> ctypes.CDLL:
     """Load the delegate once per process."""
-    loaded = ctypes.CDLL(delegate_path())
+    return _load(delegate_path())
+
+
+def _load(path: str) -> ctypes.CDLL:
+    loaded = ctypes.CDLL(path)
     types: dict[str, tuple[type | None, list[type]]] = {
         "tflite_plugin_create_delegate": (c_void_p, [c_void_p, c_void_p, c_size_t, c_void_p]),
         "tflite_plugin_destroy_delegate": (None, [c_void_p]),
@@ -166,8 +197,8 @@ def with_native(options: CompileOptions, source: ModelSource) -> CompileOptions:
 
         from litesmith.runtime._selfcheck import LitesmithWarning
 
-        what = "has int16 or pruned operators, which run on slow kernels because this installation has no delegate"
-        warnings.warn(f"{source} {what}; {_REMEDY}", LitesmithWarning, stacklevel=4)
+        what = "has int16 or pruned operators, which run on slow kernels"
+        warnings.warn(f"{source} {what}: {_why_none()}; {_REMEDY}", LitesmithWarning, stacklevel=4)
         return options
     return replace(options, native=bool(native_tier()))
 
