@@ -5,12 +5,13 @@ from __future__ import annotations
 
 import os
 import re
+import shutil
 import signal
 import subprocess
 import sys
 import threading
 import time
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
 from pathlib import Path
 from typing import Any
 
@@ -19,7 +20,7 @@ from tests.tune.conftest import quick_tune
 
 from litesmith import samples
 from litesmith.errors import DeviceError
-from litesmith.tune import Tuned
+from litesmith.tune import Lock, Tuned, gate
 from litesmith.tune._question import content_hash
 from litesmith.tune._tune import ask
 
@@ -36,8 +37,8 @@ class Cluster:
         self.address = words
         self.scheduler = scheduler
 
-    def _start(self, *words: str) -> tuple[subprocess.Popen[str], str]:
-        command = [sys.executable, "-m", "dask", *words]
+    def _start(self, *words: str, before: Sequence[str] = ()) -> tuple[subprocess.Popen[str], str]:
+        command = [*before, sys.executable, "-m", "dask", *words]
         process = subprocess.Popen(command, cwd=self._folder, stderr=subprocess.PIPE, text=True)
         self._processes.append(process)
         assert process.stderr is not None
@@ -48,9 +49,9 @@ class Cluster:
                 return process, found[1]
         raise AssertionError(f"{words[0]} did not start")
 
-    def worker(self, *more: str) -> subprocess.Popen[str]:
+    def worker(self, *more: str, before: Sequence[str] = ()) -> subprocess.Popen[str]:
         options = ["--no-nanny", "--nthreads", "1", "--no-dashboard", "--local-directory", str(self._folder)]
-        return self._start("worker", self.address, *options, *more)[0]
+        return self._start("worker", self.address, *options, *more, before=before)[0]
 
     def close(self) -> None:
         for process in reversed(self._processes):
@@ -91,6 +92,24 @@ def test_a_cluster_finds_the_same_also_when_a_worker_dies(cluster: Cluster, fini
     assert finished.winner is not None
     assert result.winner.recipe == finished.winner.recipe
     assert all(t.timing is not None for t in result.trials)
+
+
+def test_the_latency_is_that_of_the_worker_that_measured_it(cluster: Cluster, finished: Tuned, tmp_path: Path) -> None:
+    if finished.machine.cores < 2 or shutil.which("taskset") is None:
+        pytest.skip("a worker with fewer cores than this process needs two, and taskset")
+    core = min(os.sched_getaffinity(0))
+    cluster.worker("--resources", "latency=1", before=("taskset", "-c", str(core)))
+    result = quick_tune(tmp_path / "run", only=("float16",), cluster=cluster.address)
+    lock = Lock.from_json(tmp_path / "run/litesmith.lock")
+
+    assert result.machine.cores == 1
+    assert lock.meter == result.machine
+    assert lock.machine.cores == finished.machine.cores
+    assert all(not t.threads for t in result.trials), "it has one core"
+    assert not {t.key for t in result.trials} & {t.key for t in finished.trials}, "timings of two machines are mixed"
+    assert any("a worker of the cluster" in note for note in result.notes)
+    check = gate(tmp_path / "run/litesmith.lock", fail_if=("latency>+10%",)).checks[0]
+    assert (check.found, check.holds) == (None, False), "this machine is another"
 
 
 def test_a_cluster_trains_the_same_file(cluster: Cluster, tmp_path: Path) -> None:

@@ -10,7 +10,7 @@ import signal
 import subprocess
 import sys
 import time
-from dataclasses import dataclass, fields
+from dataclasses import dataclass, fields, replace
 from pathlib import Path
 from typing import Any
 
@@ -224,6 +224,56 @@ def test_a_crashing_candidate_is_recorded_and_the_search_goes_on(tmp_path: Path)
     assert [t.status for t in found[0]] == ["failed", "done"]
     assert "SIGSEGV" in found[0][0].reason
     assert found[1] == found[0], "it is recorded, so a restart does not crash on it again"
+
+
+@dataclass(frozen=True)
+class Starved(Question):
+    """A question whose every process is killed, as by a system without memory, while there is a file."""
+
+    killer: str = ""
+
+    def observe(self, model: bytes, split: str, start: int, stop: int) -> dict[str, Any]:
+        if model != self.model and Path(self.killer).exists():
+            os.kill(os.getpid(), signal.SIGKILL)
+        return super().observe(model, split, start, stop)
+
+
+def test_what_was_killed_is_tried_again_after_a_restart(tmp_path: Path) -> None:
+    asked, _ = ask(samples.path(), samples.dataset("test"), limit=128)
+    killer = tmp_path / "killer"
+    killer.touch()
+    question = Starved(**{f.name: getattr(asked, f.name) for f in fields(asked)}, killer=str(killer))
+    found, floats = [], []
+    for _ in range(2):
+        workers, journal = LocalWorkers(question, 1), Journal(tmp_path / "trials.jsonl")
+        try:
+            search = Search(question, workers, workers, journal, tmp_path, Budget(max_drop=0.05), key="k")
+            floats.append(search.baseline())
+            found += search.run("schemes", ["float16"])
+            search._keep(replace(floats[0], status="failed", reason="its latency cannot be measured"))
+        finally:
+            workers.close()
+            journal.close()
+        killer.unlink(missing_ok=True)
+
+    assert [(t.status, t.transient) for t in found] == [("failed", True), ("done", False)]
+    assert "SIGKILL" in found[0].reason
+    assert [t.status for t in floats] == ["done", "done"], "the float model failed for a moment"
+
+
+def test_trials_after_one_that_was_left_out_have_numbers_of_their_own(tmp_path: Path) -> None:
+    question, _ = ask(samples.path(), samples.dataset("test"), limit=64)
+    workers = LocalWorkers(question, 1)
+    for deadline, stages in ((None, [["float16"], ["weights8"]]), (0.0, [["dynamic", "float16"], ["weights8"]])):
+        journal = Journal(tmp_path / "trials.jsonl")
+        search = Search(question, workers, workers, journal, tmp_path, Budget(), key="k", deadline=deadline)
+        search.baseline()
+        found = [[t.recipe for t in search.run("schemes", recipes)] for recipes in stages]
+        journal.close()
+    workers.close()
+
+    assert found == [["float16"], ["weights8"]]
+    assert {n: t.recipe for n, t in search.trials.items()} == {0: "", 2: "float16", 3: "weights8"}
 
 
 def test_a_full_disk_is_recorded_and_the_search_goes_on(tmp_path: Path) -> None:

@@ -11,13 +11,17 @@ from typing import Any
 
 import numpy as np
 import pytest
+from tests.report.conftest import trial
 from tests.tune.conftest import OPTIONS, Command, quick_tune
 
 from litesmith import Dataset, Model, samples
 from litesmith.errors import DataError, OptimizeError, UsageError
 from litesmith.measure import compare
+from litesmith.model import Builder
 from litesmith.optimize import Recipe
 from litesmith.tune import Lock, Plan, Trial, Tuned, gate, plan, reproduce, tune
+from litesmith.tune._jobs import Weight
+from litesmith.tune._tune import _mixed
 
 
 def test_the_folder_has_all_that_is_promised(finished: Tuned) -> None:
@@ -87,6 +91,40 @@ def test_a_second_run_repeats_nothing_and_another_budget_reuses_the_trials(finis
         (t.recipe, t.build_s, t.score_s) for t in finished.trials
     ]
     assert any("not repeated" in note for note in again.notes)
+
+
+def _on(folder: Path, x: Any, y: Any, *only: str, **options: Any) -> Tuned:
+    """Search on arrays, one candidate or a few."""
+    fixed: dict[str, Any] = {"max_drop": "5%", "minimize": "size", "seconds": 0.05, "workers": 1}
+    data = Dataset.from_arrays(x, y, preprocess="scale=1/255")
+    return tune(samples.path(), data, output=folder, only=only, **fixed, **options)
+
+
+def _images(count: int) -> tuple[Any, Any]:
+    with np.load(samples.path("fashion-test.npz")) as stored:
+        return stored["x"][:count], stored["y"][:count]
+
+
+def test_other_samples_held_out_or_in_another_order_are_scored_on_anew(tmp_path: Path) -> None:
+    x, y = _images(300)
+    held_out = Dataset.from_arrays(x).split(calibrate=0.2, search=0.4, held_out=0.4)["held_out"]._indices
+    fewer, wrong = np.setdiff1d(np.arange(300), held_out[:20]), y.copy()
+    wrong[held_out] = (y[held_out] + 1) % 10
+    first = _on(tmp_path, x[fewer], y[fewer], "float16")
+    other = _on(tmp_path, x, wrong, "float16", "dynamic")
+    turned = _on(tmp_path, x[::-1], y[::-1], "float16", "weights8")
+
+    assert first.trials[1].build_s == other.trials[1].build_s, "what does not depend on them is not repeated"
+    assert all(t.held_out.value > 0.5 for t in first.trials if t.held_out)
+    found = [t.held_out for t in other.trials if t.held_out]
+    assert len(found) > 1
+    assert all(score.value < 0.2 and score.samples == len(held_out) for score in found), "other samples and labels"
+    last = turned.trials[2]
+    drops = [score.drop for score in (last.score, last.held_out) if score is not None]
+    assert len(drops) == 2
+    assert all(drop is not None and drop.lost is not None and drop.lost <= 2 for drop in drops), "paired with others"
+    lock = Lock.from_json(tmp_path / "litesmith.lock")
+    assert lock.trial.held_out_hash == lock.held_out_hash
 
 
 def test_one_and_two_workers_find_the_same(finished: Tuned, tmp_path: Path) -> None:
@@ -202,6 +240,43 @@ def test_gate_holds_the_winner_to_its_lock(finished: Tuned, tmp_path: Path) -> N
     assert next(c for c in own.checks if c.quantity == "drop").found == finished.winner.held_out.drop.drop  # type: ignore[union-attr]
 
 
+def _lock_of_another_machine(finished: Tuned, folder: Path, **budget: Any) -> Path:
+    """Return the lock of a search whose latencies were measured elsewhere, beside its winner."""
+    made = Path(finished.folder)
+    lock = Lock.from_json(made / "litesmith.lock")
+    elsewhere = replace(lock.machine, cpu="Cortex-A72", architecture="aarch64")
+    origin = replace(lock.origin, model=str(samples.path()), data=str(samples.path("fashion-test.npz")))
+    changed = replace(lock, measured_on=elsewhere, budget=replace(lock.budget, **budget), origin=origin)
+    changed.to_json(folder / "litesmith.lock")
+    shutil.copy(made / "winner.tflite", folder / "winner.tflite")
+    return folder / "litesmith.lock"
+
+
+def test_gate_checks_no_latency_of_another_machine_here(finished: Tuned, tmp_path: Path) -> None:
+    lock = _lock_of_another_machine(finished, tmp_path, max_latency_ms=1000.0)
+    own = gate(lock, seconds=0.05).checks[-1]
+    share, given = (gate(lock, fail_if=(text,), seconds=0.05) for text in ("latency>+10%", "latency>1000ms"))
+
+    assert (own.quantity, own.found, own.holds) == ("latency", None, True)
+    assert "not checked: the lock's latency is of another machine (Cortex-A72" in own.note
+    assert not share.passed, "it was asked for, and cannot be checked"
+    assert "latency>+10% cannot be checked" in share.checks[0].note
+    assert given.passed
+    assert given.checks[0].found is not None
+
+
+def test_gate_reads_a_drop_as_tune_does(tmp_path: Path) -> None:
+    x, y = _images(300)
+    result = _on(tmp_path, x, np.eye(10, dtype=np.float32)[y], "float16", metric="mse")
+    data = Dataset.from_arrays(x, np.eye(10, dtype=np.float32)[y], preprocess="scale=1/255")
+    lock = tmp_path / "litesmith.lock"
+    share, own_unit = gate(lock, data=data, fail_if=("drop>5%", "drop>0.25")).checks
+
+    assert result.budget.drop_is_relative
+    assert share.allowed == pytest.approx(result.drop_bound)
+    assert own_unit.allowed == 0.25
+
+
 def test_compare_takes_a_lock_for_its_winner(finished: Tuned) -> None:
     lock = Path(finished.folder) / "litesmith.lock"
     result = compare(lock, samples.path(), seconds=0.1, fail_if=("size>+1%",))
@@ -214,6 +289,47 @@ def test_gate_refuses_bounds_that_make_no_sense(finished: Tuned) -> None:
     for bad in ("drop<1%", "speed>3%", "size>5ms", "latency>4MB"):
         with pytest.raises(UsageError, match="is not a bound"):
             gate(Path(finished.folder) / "litesmith.lock", fail_if=(bad,))
+
+
+def test_a_lock_finds_the_function_of_a_file_and_asks_for_samples_of_a_program(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    (tmp_path / "tools").mkdir()
+    (tmp_path / "tools/data.py").write_text(
+        "from litesmith import samples\n\n\ndef images():\n    return list(samples.dataset('test').take(200))\n"
+    )
+    (tmp_path / "elsewhere").mkdir()
+    monkeypatch.chdir(tmp_path)
+    black = Dataset.from_arrays(np.zeros((8, 28, 28), np.float32))
+    fixed: dict[str, Any] = {"only": ("float16",), "minimize": "size", "seconds": 0.05, "workers": 1}
+    tune(samples.path(), "tools/data.py:images", calibrate=black, output="tools", **fixed)
+    monkeypatch.chdir(tmp_path / "elsewhere")
+    lock = tmp_path / "tools/litesmith.lock"
+
+    assert Lock.from_json(lock).origin.data == "data.py:images"
+    assert gate(lock, calibrate=black, latency=False).passed
+    assert reproduce(lock, "again.tflite", calibrate=black).read_bytes() == lock.with_name("winner.tflite").read_bytes()
+    with pytest.raises(UsageError, match="the calibration samples are: they came from a program; give calibrate="):
+        gate(lock, latency=False)
+
+
+def test_gate_takes_the_kernels_of_custom_operators(litesmith: Command, tmp_path: Path) -> None:
+    b = Builder()
+    x = b.conv2d(b.input("x", (1, 8, 8, 3)), 4, kernel=3)
+    x = b.op("CUSTOM", x, np.ones(4, np.float32), custom_code="Scale", outputs=[((1, 8, 8, 4), "float32")])
+    b.build({"y": b.conv2d(x, 2, kernel=3)}).save(tmp_path / "m.tflite")
+    kernel = "import litesmith, numpy\nlitesmith.custom_op('Scale', numpy.multiply)\n"
+    (tmp_path / "kernels.py").write_text(kernel)
+    np.savez(tmp_path / "d.npz", x=np.random.default_rng(0).standard_normal((40, 8, 8, 3)).astype(np.float32))
+    own = ("--custom-op", "kernels.py")
+    made = litesmith(
+        "tune", "m.tflite", "--data", "d.npz", "--only", "float16", "--minimize", "size", "--seconds", 0.05, "-o", "run",
+        *own,
+    )  # fmt: skip
+    held = litesmith("gate", "run/litesmith.lock", "--no-latency", *own)
+
+    assert made.returncode == 0, made.stderr
+    assert held.returncode == 0, held.stderr
 
 
 def test_mistakes_are_told(tmp_path: Path) -> None:
@@ -252,13 +368,53 @@ def test_the_command_line(litesmith: Command, tmp_path: Path) -> None:
         assert "Traceback" not in run.stderr
 
 
+def test_a_lock_makes_its_winner_and_nothing_else(litesmith: Command, finished: Tuned, tmp_path: Path) -> None:
+    lock, winner = (Path(finished.folder) / name for name in ("litesmith.lock", "winner.tflite"))
+    wrong = litesmith("tune", "--from", lock, "--max-drop", "1%", "--plan", "-o", "a.tflite")
+    (tmp_path / "litesmith-tune").mkdir()
+    made = litesmith("tune", "--from", lock, "-o", "litesmith-tune", "--json")
+
+    assert wrong.returncode == 2
+    assert "--max-drop, --plan cannot be given with --from" in wrong.stderr
+    assert not (tmp_path / "a.tflite").exists()
+    assert json.loads(made.stdout) == {"path": "litesmith-tune/winner.tflite", "lock": str(lock)}, made.stderr
+    assert (tmp_path / "litesmith-tune/winner.tflite").read_bytes() == winner.read_bytes()
+
+
+class Promoting:
+    """A search without time for the two smallest promotions: of the others, ten operators in float are enough."""
+
+    drop_bound = 0.01
+
+    def __init__(self) -> None:
+        self.rounds: list[list[int]] = []
+
+    def weights(self, base: Trial) -> list[Weight]:
+        return [Weight(n, "CONV_2D", 1 / (n + 1), 100) for n in range(40)]
+
+    def run(self, stage: str, recipes: list[str]) -> list[Trial]:
+        counts = [recipe.count("float:") for recipe in recipes]
+        self.rounds.append(counts)
+        drops = {
+            recipe: 0.0 if count >= 10 else 0.1 for recipe, count in zip(recipes, counts, strict=True) if count > 2
+        }
+        return [trial(n, recipe, 0.92 - drop, 1.0, 500) for n, (recipe, drop) in enumerate(drops.items(), 1)]
+
+
+def test_promotions_without_time_do_not_lend_their_number_to_others() -> None:
+    search = Promoting()
+    _mixed(search, trial(1, "int8", 0.9, 1.0, 500))  # type: ignore[arg-type]
+
+    assert search.rounds[:2] == [[1, 2, 5, 10, 20], [7]]
+
+
 def test_mixed_precision_promotes_weak_layers(tmp_path: Path) -> None:
     """Without recovery the sample loses in int8; promoting its weakest layers brings it back."""
     from litesmith.tune import _candidates as candidates
     from litesmith.tune._budget import Budget
     from litesmith.tune._journal import Journal
     from litesmith.tune._search import Search
-    from litesmith.tune._tune import _mixed, ask
+    from litesmith.tune._tune import ask
     from litesmith.tune._workers import LocalWorkers
 
     question, _ = ask(samples.path(), samples.dataset("test"), calibrate=samples.dataset("train"), limit=1000)

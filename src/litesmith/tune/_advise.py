@@ -3,6 +3,7 @@
 
 from __future__ import annotations
 
+import shlex
 from dataclasses import dataclass
 from pathlib import Path
 
@@ -135,19 +136,14 @@ def _warnings(model: Model | str | Path | None, leaf: Leaf) -> list[str]:
     if loops and leaf.recipe.startswith("int8"):
         found.append(f"{', '.join(loops)}: inside loops activations stay float; dynamic may be as good")
     if any(t.is_quantized or t.dtype == "float16" for graph in read.subgraphs for t in graph.tensors):
-        found.append("the file is quantized already: start from the float one, or add --dequantize")
+        undo = ", or add --dequantize" if leaf.command.startswith("litesmith quantize") else ""
+        found.append(f"the file is quantized already: start from the float one{undo}")
     if "CUSTOM" in kinds:
         found.append("custom operators stay as they are, and an accelerator will not take them")
     return found
 
 
 def _command(model: Model | str | Path | None, leaf: Leaf, data: str, share: float) -> str:
-    name = "model.tflite" if model is None or isinstance(model, Model) else str(model)
+    name = "model.tflite" if model is None or isinstance(model, Model) else shlex.quote(str(model))
     samples = "" if data == "none" else " --data samples/"
-    if leaf.verb == "tune" or ("→" in leaf.recipe and data != "none"):
-        return f"litesmith tune {name}{samples} --max-drop {100 * share:g}% --recipe '{leaf.recipe}'"
-    if leaf.verb == "train":
-        return f"litesmith train {name}{samples}"
-    scheme, _, options = leaf.recipe.partition("(")
-    extra = " --io int8 --strict" if "strict" in options else ""
-    return f"litesmith quantize {name} --scheme {scheme}{extra}{samples} -o {scheme}.tflite"
+    return leaf.command.format(model=name, data=samples, drop=f"{100 * share:g}%")

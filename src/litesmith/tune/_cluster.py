@@ -80,7 +80,8 @@ class ClusterWorkers:
         if future.status == "finished":
             return ticket, future.result()
         error = future.exception()
-        return ticket, Failure(f"the workers died of it: {type(error).__name__}: {error}", crashed=True)
+        reason = f"the workers died of it: {type(error).__name__}: {error}"
+        return ticket, Failure(reason, crashed=True, transient=True)  # of what, Dask does not say
 
     def close(self) -> None:
         """Leave the cluster."""

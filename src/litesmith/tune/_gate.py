@@ -4,19 +4,19 @@
 from __future__ import annotations
 
 import re
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import Any
 
 from litesmith.data import Dataset
 from litesmith.devices import Device
 from litesmith.errors import UsageError
-from litesmith.measure import machine_facts
+from litesmith.measure import MachineFacts, machine_facts
 from litesmith.result import Result
 from litesmith.tune._jobs import measured
 from litesmith.tune._lock import Lock, ask_again, read_lock
 from litesmith.tune._meter import measuring_device
-from litesmith.tune._question import content_hash
+from litesmith.tune._question import Question, content_hash
 from litesmith.tune._search import FEWEST_SAMPLES
 
 _BOUND = re.compile(r"\s*(drop|latency|size)\s*>\s*\+?(\d+(?:\.\d+)?)\s*(%|ms|MB|kB|B|)\s*")
@@ -24,6 +24,16 @@ _UNITS = {"B": 1.0, "kB": 1e3, "MB": 1e6}
 ROOM = 0.10
 """What a latency may exceed the lock's by, without a bound of its own: machines of one kind differ that much."""
 _MEASURE_S = 2.0
+
+
+@dataclass(frozen=True)
+class _Bound:
+    """What is allowed; None for the lock's latency with some room. ``asked`` where the user gave it."""
+
+    quantity: str
+    allowed: float | None
+    asked: str = ""
+    holds_anywhere: bool = False  # in ms, whatever machine measures
 
 
 @dataclass(frozen=True)
@@ -65,6 +75,7 @@ def gate(
     model: str | Path | None = None,
     *,
     data: Dataset | str | Path | None = None,
+    calibrate: Dataset | str | Path | None = None,
     fail_if: tuple[str, ...] = (),
     latency: bool = True,
     seconds: float = _MEASURE_S,
@@ -73,14 +84,17 @@ def gate(
 ) -> Gate:
     """Check a file against a lock: its drop on the held-out samples, its size, and its latency here.
 
-    Without ``fail_if`` the bounds are the lock's budget, and the lock's own latency with 10 % of room where it was found
-    on this kind of machine; on another kind the latency is not checked unless a bound in milliseconds is given.
+    Without ``fail_if`` the bounds are the lock's budget, and the lock's own latency with 10 % of room where it has no
+    bound. Both are of the machine that measured the lock's latency: on another kind the latency is not checked, and a
+    share of it, "latency>+10%", does not hold; only a bound in milliseconds given here is checked on any.
 
     Args:
         lock: the `litesmith.lock`.
         model: the file; by default ``winner.tflite`` beside the lock.
         data: the samples, where they are not where the lock says.
-        fail_if: bounds instead: "drop>0.5%", "latency>5ms", "latency>+10%" (of the lock's), "size>4MB", "size>+1%".
+        calibrate: the calibration samples, likewise.
+        fail_if: bounds instead: "drop>0.5%" (as ``max_drop`` of ``tune``), "drop>0.02" (in the unit of the score),
+            "latency>5ms", "latency>+10%" (of the lock's), "size>4MB", "size>+1%".
         latency: False leaves the latency out.
         seconds: time to measure it for.
         device: where to measure it, as in ``tune``.
@@ -95,44 +109,52 @@ def gate(
         raise UsageError(f"{path} cannot be read: {error.strerror}") from error
     bounds = [_bound(text, kept) for text in fail_if] or _own_bounds(kept)
     checks = []
-    for quantity, allowed in bounds:
-        if quantity == "size":
-            assert allowed is not None
-            checks.append(Check("size", len(content), allowed, "bytes", len(content) <= allowed))
-        elif quantity == "drop":
-            checks.append(_drop(kept, folder, content, data, allowed))
+    for bound in bounds:
+        if bound.quantity == "size":
+            assert bound.allowed is not None
+            checks.append(Check("size", len(content), bound.allowed, "bytes", len(content) <= bound.allowed))
+        elif bound.quantity == "drop":
+            question = ask_again(kept, folder, data=data, calibrate=calibrate)
+            checks.append(_drop(question, content, bound.allowed))
         elif latency:
-            checks.append(_latency(kept, path, allowed, seconds, measuring_device(device, devices_file)))
+            checks.append(_latency(kept, path, bound, seconds, measuring_device(device, devices_file)))
     return Gate(str(lock), str(path), content_hash(content) == kept.winner_hash, tuple(checks))
 
 
-def _own_bounds(lock: Lock) -> list[tuple[str, float | None]]:
+def _own_bounds(lock: Lock) -> list[_Bound]:
     size = lock.budget.max_size_bytes
     return [
-        ("drop", lock.drop_bound),
-        ("size", float(size if size is not None else lock.trial.size_bytes)),
-        ("latency", lock.budget.max_latency_ms),
+        _Bound("drop", lock.drop_bound),
+        _Bound("size", float(size if size is not None else lock.trial.size_bytes)),
+        _Bound("latency", lock.budget.max_latency_ms),
     ]
 
 
-def _bound(text: str, lock: Lock) -> tuple[str, float]:
+def _bound(text: str, lock: Lock) -> _Bound:
     match = _BOUND.fullmatch(text)
     fits = {"drop": ("%", ""), "latency": ("%", "ms"), "size": ("%", "MB", "kB", "B")}
     if match is None or match[3] not in fits[match[1]]:
         raise UsageError(f"{text!r} is not a bound; write 'drop>0.5%', 'latency>5ms', 'latency>+10%' or 'size>4MB'")
     quantity, number, unit = match[1], float(match[2]), match[3]
     if quantity == "drop":
-        return quantity, number / 100 if unit == "%" else number
+        allowed = replace(lock.budget, max_drop=number / 100).drop_bound(_float_score(lock)) if unit == "%" else number
+        return _Bound(quantity, allowed, text)
     if unit == "%":
         timing = lock.trial.best_timing
         base = lock.trial.size_bytes if quantity == "size" else 0.0 if timing is None else timing.median_ms
-        return quantity, base * (1 + number / 100)
-    return quantity, number * _UNITS.get(unit, 1.0)
+        return _Bound(quantity, base * (1 + number / 100), text)
+    return _Bound(quantity, number * _UNITS.get(unit, 1.0), text, holds_anywhere=True)
 
 
-def _drop(lock: Lock, folder: Path, content: bytes, data: Any, allowed: float | None) -> Check:
+def _float_score(lock: Lock) -> float:
+    """Return what the float model scored in the search."""
+    score = lock.trial.score
+    assert score is not None, "a winner was scored"
+    return score.value if score.drop is None else score.drop.value
+
+
+def _drop(question: Question, content: bytes, allowed: float | None) -> Check:
     assert allowed is not None
-    question = ask_again(lock, folder, data=data)
     count = len(question.held_out)
     assert count >= 1
     seen = [question.observe(model, "held_out", 0, count) for model in (question.model, content)]
@@ -143,21 +165,30 @@ def _drop(lock: Lock, folder: Path, content: bytes, data: Any, allowed: float | 
     return Check("drop", drop.drop, allowed, "", drop.drop <= allowed, note)
 
 
-def _latency(lock: Lock, path: Path, allowed: float | None, seconds: float, device: Device | None) -> Check:
+def _latency(lock: Lock, path: Path, bound: _Bound, seconds: float, device: Device | None) -> Check:
     """Check the latency; it breaks the bound only where the whole interval of its median is beyond."""
     timing = lock.trial.best_timing
     threads = 1 if timing is None else timing.threads
     options: dict[str, Any] = {"threads": threads, "seconds": seconds, "memory": False}
     result = None if device is None else measured(device, "bench", path, **options)
     machine = machine_facts() if result is None else result.machine
-    if allowed is None:
+    allowed = bound.allowed
+    if not bound.holds_anywhere:
         if timing is None or machine.identity != lock.meter.identity:
-            there = f"give --device {lock.device} or latency>…ms" if lock.device else "give latency>…ms"
-            note = f"not checked: the lock's latency is of another machine ({lock.meter.cpu}); {there}"
-            return Check("latency", None, None, "ms", True, note)
-        allowed = timing.median_ms * (1 + ROOM)
+            return Check("latency", None, None, "ms", not bound.asked, _unchecked(lock, bound, machine))
+        allowed = timing.median_ms * (1 + ROOM) if allowed is None else allowed
     result = measured(None, "bench", path, **options) if result is None else result
     found = result.latencies[0].summary
     where = "" if device is None else f" on {device.name}"
     note = f"interval {found.low:.3f} … {found.high:.3f} ms with {threads} thread{'s' * (threads != 1)}{where}"
     return Check("latency", found.median, allowed, "ms", found.low <= allowed, note)
+
+
+def _unchecked(lock: Lock, bound: _Bound, machine: MachineFacts) -> str:
+    """Return why a latency cannot be held to the lock's here, and what to do."""
+    what = f"{bound.asked} cannot be checked" if bound.asked else "not checked"
+    if lock.trial.best_timing is None:
+        return f"{what}: the lock has no latency; give a bound in ms"
+    theirs, ours = (" ".join(map(str, m.identity)).strip() for m in (lock.meter, machine))
+    there = f"measure there with --device {lock.device}, or " if lock.device else ""
+    return f"{what}: the lock's latency is of another machine ({theirs}; not {ours}); {there}give a bound in ms"

@@ -100,10 +100,11 @@ class Weight:
 
 @dataclass(frozen=True)
 class Latencies:
-    """(median, low, high) in ms for each model and threads, and how long it took to compile and run them."""
+    """(median, low, high) in ms for each model and threads, how long it took to compile and run them, and where."""
 
     summaries: tuple[tuple[float, float, float], ...]
     seconds: float
+    machine: measure.MachineFacts
 
 
 @dataclass(frozen=True)
@@ -193,10 +194,11 @@ class OnAccelerator:
 
 @dataclass(frozen=True)
 class Failure:
-    """Why a job has no answer; ``crashed`` where the process that did it died."""
+    """Why a job has no answer: ``crashed`` where the process died, ``transient`` where another time it may go well."""
 
     reason: str
     crashed: bool = False
+    transient: bool = False
 
 
 class Job(Protocol):
@@ -212,6 +214,8 @@ def work(question: Any, job: Job) -> Any:
         return job.answer(question)
     except LitesmithError as error:
         return Failure(str(error))
+    except MemoryError as error:
+        return Failure(f"out of memory: {error}" if str(error) else "out of memory", transient=True)
     except Exception as error:  # noqa: BLE001 (a candidate that breaks a pass is a finding about it, and is recorded)
         return Failure(f"{type(error).__name__}: {error}")
 
@@ -286,4 +290,4 @@ def _measure(question: Question, models: tuple[bytes, ...], threads: tuple[int, 
         result = measured(question.device, "bench", *paths, threads=threads, seconds=seconds, memory=False)
         took_s = time.perf_counter() - started
     summaries = [latency.summary for latency in result.latencies]
-    return Latencies(tuple((s.median, s.low, s.high) for s in summaries), took_s)
+    return Latencies(tuple((s.median, s.low, s.high) for s in summaries), took_s, result.machine)

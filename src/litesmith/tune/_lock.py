@@ -26,7 +26,8 @@ if TYPE_CHECKING:
 class Origin:
     """Where the parts of a question come from; None for samples that only a program can make again.
 
-    Paths are as the user has them; in a lock file they are relative to its folder.
+    Paths are as the user has them; in a lock file they are relative to its folder. ``own_calibration`` where the samples
+    to calibrate on were given, and are no part of the data.
     """
 
     model: str
@@ -35,6 +36,7 @@ class Origin:
     preprocess: str
     limit: int | None
     train: str | None = None
+    own_calibration: bool = False
 
 
 @dataclass(frozen=True)
@@ -56,8 +58,8 @@ class Lock(Result, kind="lock", schema=1):
         drop_bound: what the score may fall by, in its own unit.
         trial: the winner's figures.
         machine: the facts and versions it was made with.
-        device: the address of the device that measured its latency, where that was another machine.
-        measured_on: the facts of that device.
+        device: the address of the device that measured its latency, where there was one.
+        measured_on: the facts of the machine that measured it, where that was another: a device, or a worker of a cluster.
     """
 
     recipe: str
@@ -105,6 +107,7 @@ def make_lock(
         origin.preprocess,
         origin.limit,
         relative(origin.train),
+        origin.own_calibration,
     )
     trained_on = question.train if Recipe.parse(winner.recipe).trains else None
     return Lock(
@@ -124,7 +127,7 @@ def make_lock(
         trial=winner,
         machine=machine,
         device=result.device,
-        measured_on=result.machine if result.device else None,
+        measured_on=result.machine if result.device or result.machine != machine else None,
         train_hash="" if trained_on is None else trained_on.fingerprint(),
     )
 
@@ -155,7 +158,7 @@ def ask_again(
 
     found_model = _found(lock.origin.model, folder, model, "the float model", "model")
     found_data = _found(lock.origin.data, folder, data, "the samples", "data")
-    wants_own = lock.origin.calibrate is not None or calibrate is not None
+    wants_own = lock.origin.own_calibration or lock.origin.calibrate is not None or calibrate is not None
     found_calibrate = (
         _found(lock.origin.calibrate, folder, calibrate, "the calibration samples", "calibrate") if wants_own else None
     )
@@ -188,9 +191,17 @@ def _found(place: str | None, folder: Path, given: Any, what: str, option: str) 
     if given is not None:
         return given
     if place is None:
-        raise UsageError(f"the lock does not say where {what} are: they came from a program; give {option}=…")
-    path = folder / place
-    return path if path.exists() or "/" in place else place  # a name such as module:function is no path
+        raise UsageError(
+            f"the lock does not say where {what} are: they came from a program; give {option}=… or --{option}"
+        )
+    is_there = Path(folder, function_file(place) or place).exists()
+    return folder / place if is_there or "/" in place else place  # a name such as module:function is no path
+
+
+def function_file(place: str) -> str:
+    """Return the file of samples that are a function of a file, as `tools/data.py:samples`; nothing for others."""
+    file, _, _ = place.rpartition(":")
+    return file if file.endswith(".py") else ""
 
 
 def reproduce(
@@ -206,7 +217,7 @@ def reproduce(
 
     Args:
         lock: the `litesmith.lock`.
-        output: the file to write; by default ``winner.tflite`` beside the lock.
+        output: the file to write, or a folder for ``winner.tflite``; by default the lock's.
         model: the float model, where it is not where the lock says.
         data: the samples, where they are not where the lock says.
         calibrate: the calibration samples, likewise.
@@ -222,7 +233,8 @@ def reproduce(
     content = question.made(kept.recipe)
     if content_hash(content) != kept.winner_hash:
         raise OptimizeError(f"the file made is not the winner of the lock: its SHA-256 differs; {_differences(kept)}")
-    target = folder / "winner.tflite" if output is None else Path(output)
+    target = folder if output is None else Path(output)
+    target = target / "winner.tflite" if target.is_dir() else target
     write_whole(target, content)
     return target
 

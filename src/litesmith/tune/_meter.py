@@ -8,10 +8,13 @@ from pathlib import Path
 from typing import Any
 
 from litesmith.devices import Device, check, find
-from litesmith.errors import UsageError
+from litesmith.errors import DeviceError, UsageError
 from litesmith.measure import MachineFacts
-from litesmith.tune._jobs import Failure, Job, measured, work
+from litesmith.tune._jobs import Failure, Job, Measure, measured, work
 from litesmith.tune._question import Question
+from litesmith.tune._workers import Workers
+
+PROBE_S = 0.01
 
 
 def measuring_device(device: str | Device | None, devices_file: str | Path | None) -> Device | None:
@@ -28,6 +31,16 @@ def measuring_device(device: str | Device | None, devices_file: str | Path | Non
 def measuring_machine(question: Question, model: str | Path) -> MachineFacts:
     """Return the facts of the machine that measures; one that cannot run the float model is told before the search."""
     facts: MachineFacts = measured(question.device, "bench", model, runs=1, memory=False).machine
+    return facts
+
+
+def measuring_worker(question: Question, meter: Workers) -> MachineFacts:
+    """Return the facts of the machine of a worker that measures; the float model that does not run there is told."""
+    meter.submit(0, Measure((question.model,), (1,), PROBE_S))
+    _, answer = meter.next()
+    if isinstance(answer, Failure):
+        raise DeviceError(f"the worker that measures latency cannot measure the float model: {answer.reason}")
+    facts: MachineFacts = answer.machine
     return facts
 
 

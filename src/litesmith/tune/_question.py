@@ -18,6 +18,7 @@ from litesmith.accuracy._named import metric_named
 from litesmith.accuracy._predict import Candidate, Job, observe
 from litesmith.accuracy._statistics import mcnemar, paired_bootstrap
 from litesmith.data import Dataset
+from litesmith.data._split import fingerprint
 from litesmith.devices import Device
 from litesmith.errors import UsageError
 from litesmith.model import Model
@@ -90,6 +91,12 @@ class Question:
             str(self.seed),
         )
         return hashlib.sha256("\n".join(parts).encode()).hexdigest()
+
+    def sequence(self, split: str) -> str:
+        """Return the hash of a split's samples and labels in their order, in which answers are paired."""
+        data = self.split(split)
+        placed = [number.to_bytes(8, "big") + content for number, content in enumerate(data.content_hashes())]
+        return fingerprint(placed, data.labels, str(data.preprocess), *(data.class_names or ()))
 
     def made(self, recipe: str, checkpoint: Path | None = None) -> bytes:
         """Return the file that a recipe makes of the float model; ``checkpoint`` keeps the state of a training."""

@@ -70,7 +70,8 @@ class _Candidate:
 class Search:
     """All trials of one question: those in the journal are not repeated.
 
-    With ``keeps_state``, for workers that share this machine's files, a training goes on where it was killed.
+    With ``keeps_state``, for workers that share this machine's files, a training goes on where it was killed. With
+    ``is_measured_elsewhere`` the rough latencies of those who make files say nothing.
     """
 
     def __init__(
@@ -85,10 +86,12 @@ class Search:
         key: str,
         deadline: float | None = None,
         keeps_state: bool = False,
+        is_measured_elsewhere: bool = False,
     ) -> None:
         self.question, self.budget = question, budget
         self._workers, self._meter, self._journal, self._folder, self._key = workers, meter, journal, folder, key
         self._deadline, self._keeps_state = deadline, keeps_state
+        self._is_measured_elsewhere = is_measured_elsewhere
         self._files = folder / "files"
         self._files.mkdir(exist_ok=True)
         self._known = {
@@ -134,14 +137,14 @@ class Search:
         trial = Trial(0, "baseline", "", DONE, score=score, score_s=time.perf_counter() - started)
         trial = replace(trial, key=self._trial_key(""))
         known = self._known.get(trial.key)
-        if known is not None and known.file:
-            trial = replace(known, number=0)
+        if known is not None and known.status == DONE:
+            trial = self._for_these_samples(replace(known, number=0))
         return self._keep(trial, self.question.model)
 
     def _observed_float(self, split: str) -> dict[str, Array]:
-        """Return what the metric keeps of the float model, from the folder where it is there already."""
+        """Return what the metric keeps of the float model, from the folder where it is there for these samples."""
         if split not in self._float_seen:
-            path = self._folder / "files" / f"{self._key[:16]}-{split}.npz"
+            path = self._files / f"{self._key[:16]}-{split}-{self.question.sequence(split)[:16]}.npz"
             if path.exists():
                 with np.load(path, allow_pickle=False) as stored:
                     self._float_seen[split] = dict(stored)
@@ -170,13 +173,14 @@ class Search:
 
     def run(self, stage: str, recipes: Sequence[str]) -> list[Trial]:
         """Build and score candidates, cheapest first; returns their trials in the order given."""
-        first = len(self.trials)
+        first = max(self.trials, default=-1) + 1  # some may have been left out
         wanted = [Trial(first + n, stage, r, DONE, key=self._trial_key(r)) for n, r in enumerate(recipes)]
         waiting = []
         for trial in wanted:
             known = self._known.get(trial.key)
             if known is not None and self._still_holds(known):
-                self.trials[trial.number] = self._weighed(replace(known, number=trial.number, stage=stage))
+                known = self._for_these_samples(replace(known, number=trial.number, stage=stage))
+                self.trials[trial.number] = self._weighed(known)
                 self.reused += 1
             else:
                 waiting.append(_Candidate(trial))
@@ -189,8 +193,13 @@ class Search:
         if known.status == STOPPED:
             return known.stopped_by == self._stops
         if known.status == FAILED:
-            return "no space" not in known.reason.lower()
+            return not known.transient
         return (self._files / f"{known.file}.tflite").exists()
+
+    def _for_these_samples(self, known: Trial) -> Trial:
+        """Return a trial of the journal without its score on held-out samples that are not those of this search."""
+        same = known.held_out_hash == self._held_out_hash
+        return known if same else replace(known, held_out=None, held_out_hash="")
 
     def _run(self, waiting: list[_Candidate], advance: Any) -> None:
         running: list[_Candidate] = []
@@ -251,7 +260,7 @@ class Search:
         if isinstance(answer, Built):
             self._take_file(candidate, answer)
         elif number < 0:
-            self._finish(candidate, replace(candidate.trial, status=FAILED, reason=answer.reason))
+            self._finish(candidate, _failed(candidate.trial, answer))
         else:
             candidate.seen[number] = answer
             self._test(candidate)
@@ -273,8 +282,8 @@ class Search:
             self._finish(candidate, replace(trial, status=STOPPED, reason=reason, stopped_by=self._stops))
 
     def _slowest_ms(self) -> float:
-        """Return the rough latency above which a candidate is hopeless; ours says nothing about a device's."""
-        if self.question.device is not None:
+        """Return the rough latency above which a candidate is hopeless; ours says nothing about another machine's."""
+        if self._is_measured_elsewhere:
             return float("inf")
         if self.budget.max_latency_ms is not None:
             return HOPELESS * self.budget.max_latency_ms
@@ -286,7 +295,7 @@ class Search:
         while candidate.tested in candidate.seen:
             answer = candidate.seen[candidate.tested]
             if isinstance(answer, Failure):
-                self._finish(candidate, replace(candidate.trial, status=FAILED, reason=answer.reason))
+                self._finish(candidate, _failed(candidate.trial, answer))
                 return
             candidate.whole.append(answer)
             candidate.tested += 1
@@ -324,7 +333,8 @@ class Search:
     def _finish(self, candidate: _Candidate, trial: Trial) -> None:
         candidate.finished = True
         self._keep(trial, candidate.model)
-        for state in self._files.glob(f"{trial.key}.checkpoint*") if self._checkpoint(trial) else ():
+        over = self._checkpoint(trial) and not trial.transient
+        for state in self._files.glob(f"{trial.key}.checkpoint*") if over else ():
             state.unlink(missing_ok=True)
 
     # ------------------------------------------------------------------ finalists
@@ -349,7 +359,7 @@ class Search:
         answer = self._one(Measure(models, threads, seconds), self._meter)
         if isinstance(answer, Failure):
             if len(group) == 1:
-                self._keep(replace(group[0], status=FAILED, reason=f"its latency cannot be measured: {answer.reason}"))
+                self._keep(_failed(group[0], answer, "its latency cannot be measured: "))
                 return [()]
             return [self._timings([trial], threads, seconds)[0] for trial in group]
         self.work_s += answer.seconds
@@ -371,11 +381,12 @@ class Search:
         result = {t.number: t for t in trials}
         for trial, seen in zip(lacking, found, strict=True):
             if isinstance(seen, Failure):
-                result[trial.number] = self._keep(replace(trial, status=FAILED, reason=seen.reason))
+                result[trial.number] = self._keep(_failed(trial, seen))
             else:
                 is_float = trial.file == content_hash(self.question.model)
                 score = self.question.score(seen, None if is_float else before)
-                result[trial.number] = self._keep(replace(trial, held_out=score))
+                verified = replace(trial, held_out=score, held_out_hash=self._held_out_hash)
+                result[trial.number] = self._keep(verified)
         return [result[t.number] for t in trials]
 
     def weights(self, trial: Trial) -> tuple[Weight, ...]:
@@ -483,6 +494,10 @@ class Search:
         samples = self.question.train
         return "" if samples is None else f"{samples.fingerprint()} {training_stamp()}"
 
+    @functools.cached_property
+    def _held_out_hash(self) -> str:
+        return self.question.held_out.fingerprint()
+
     def _weighed(self, trial: Trial) -> Trial:
         """Return a trial with the size of its download where that is what counts, and else without."""
         if self.budget.minimize != "download":
@@ -503,12 +518,17 @@ class Search:
                 if error.errno not in NO_SPACE:
                     raise
                 reason = f"no space for its file of {len(model):,} bytes in {self._files}"
-                trial = replace(trial, status=FAILED, reason=reason, file="")
+                trial = replace(trial, status=FAILED, reason=reason, file="", transient=True)
         trial = self._weighed(trial)
         self.trials[trial.number] = trial
         self._known[trial.key] = trial
         self._journal.append(json.loads(trial.to_json()))
         return trial
+
+
+def _failed(trial: Trial, failure: Failure, what: str = "") -> Trial:
+    """Return a trial as one that failed."""
+    return replace(trial, status=FAILED, reason=f"{what}{failure.reason}", transient=failure.transient)
 
 
 def _measured(trial: Trial) -> set[int]:

@@ -13,11 +13,14 @@ from dataclasses import dataclass
 
 @dataclass(frozen=True)
 class Leaf:
-    """Where a road ends: the recipe, what going there costs, and what to do next."""
+    """Where a road ends: the recipe, what going there costs, and the command that goes there.
+
+    In the command stand {model}, {data} with its option where there is some, and {drop}.
+    """
 
     recipe: str
     cost: str
-    verb: str = "quantize"
+    command: str
 
 
 @dataclass(frozen=True)
@@ -43,6 +46,18 @@ _SECONDS = "seconds: weights are converted, nothing is run"
 _HOURS = "hours with a GPU, a day without: training with the optimization in the loop"
 _SEARCH = "minutes to an hour: several candidates, each scored on your samples"
 
+
+def _quantize(recipe: str, cost: str, options: str = "") -> Leaf:
+    scheme = recipe.partition("(")[0]
+    return Leaf(recipe, cost, f"litesmith quantize {{model}} --scheme {scheme}{options}{{data}} -o {scheme}.tflite")
+
+
+def _tune(recipe: str, options: str = "", cost: str = _SEARCH) -> Leaf:
+    return Leaf(recipe, cost, f"litesmith tune {{model}}{{data}} --max-drop {{drop}}{options}")
+
+
+_ELSEWHERE = " --minimize size"
+"""For targets that are not here: the latency of this machine says nothing about theirs."""
 _CPU_LATENCY = Fork(
     "data",
     "What data is there?",
@@ -50,7 +65,7 @@ _CPU_LATENCY = Fork(
         Branch(
             "none",
             "without samples the ranges of activations are unknown; dynamic quantizes them as they come",
-            Leaf("dynamic", _SECONDS),
+            _quantize("dynamic", _SECONDS),
         ),
         Branch(
             "unlabelled",
@@ -62,14 +77,14 @@ _CPU_LATENCY = Fork(
                     Branch(
                         "hardly anything",
                         "weak layers stay float, found by agreement with the float model",
-                        Leaf("int8", _SEARCH, "tune"),
+                        _tune("int8"),
                     ),
                     Branch(
                         "a little",
                         "int8 with equalization and bias correction loses little on most nets",
-                        Leaf("int8", _MINUTES),
+                        _quantize("int8", _MINUTES),
                     ),
-                    Branch("much", "4-bit weights halve the file again", Leaf("int8w4", _MINUTES)),
+                    Branch("much", "4-bit weights halve the file again", _quantize("int8w4", _MINUTES)),
                 ),
             ),
         ),
@@ -82,18 +97,18 @@ _CPU_LATENCY = Fork(
                 (
                     Branch(
                         "hardly anything",
-                        "search first; train with int8 in the loop where the search finds nothing",
-                        Leaf("int8", _SEARCH, "tune"),
+                        "search first; where that finds nothing, --train lets it train with int8 in the loop",
+                        _tune("int8"),
                     ),
                     Branch(
                         "a little",
                         "the search tries int8, mixed precision and pruning under the bound",
-                        Leaf("int8", _SEARCH, "tune"),
+                        _tune("int8"),
                     ),
                     Branch(
                         "much",
-                        "removed channels make every kernel faster",
-                        Leaf("channels(0.25) → int8", _SEARCH, "tune"),
+                        "removed channels make every kernel faster: a quarter of them is tried besides",
+                        _tune("channels(0.75) → int8", " --recipe 'channels(0.75) → int8'"),
                     ),
                 ),
             ),
@@ -115,15 +130,17 @@ _CPU = Fork(
                     Branch(
                         "hardly anything",
                         "8-bit weights with float arithmetic: a quarter of the size",
-                        Leaf("weights8", _SECONDS),
+                        _quantize("weights8", _SECONDS),
                     ),
                     Branch(
                         "a little",
                         "4-bit weights with a scale for each block of 32",
-                        Leaf("weights4-block32", _SECONDS),
+                        _quantize("weights4-block32", _SECONDS),
                     ),
                     Branch(
-                        "much", "4-bit weights with a scale for each channel: an eighth", Leaf("weights4", _SECONDS)
+                        "much",
+                        "4-bit weights with a scale for each channel: an eighth",
+                        _quantize("weights4", _SECONDS),
                     ),
                 ),
             ),
@@ -138,23 +155,33 @@ _CPU = Fork(
                     Branch(
                         "none",
                         "16 values for each layer, found from the weights alone",
-                        Leaf("cluster(16) → weights8", _SECONDS),
+                        Leaf(
+                            "cluster(16) → weights8",
+                            _SECONDS,
+                            "litesmith cluster {model} --clusters 16 -o clustered.tflite && "
+                            "litesmith quantize clustered.tflite --scheme weights8 -o weights8.tflite",
+                        ),
                     ),
                     Branch(
                         "unlabelled",
                         "weights that matter least go, the others make up for them",
-                        Leaf("prune(0.5) → int8", _MINUTES),
+                        _tune("prune(0.5) → int8", " --only 'prune(0.5) → int8' --minimize download", _MINUTES),
                     ),
                     Branch(
                         "labelled",
                         "pruned while training, to four fifths zeros",
-                        Leaf("prune(0.8) → int8", _HOURS, "train"),
+                        Leaf(
+                            "train(int8, prune=0.8)",
+                            _HOURS,
+                            "litesmith train {model}{data} --qat int8 --prune 0.8 -o trained.tflite",
+                        ),
                     ),
                 ),
             ),
         ),
     ),
 )
+_WHOLE = "int8(io=int8, strict=yes)"
 _INT8_ONLY = Fork(
     "data",
     "What data is there?",
@@ -162,11 +189,13 @@ _INT8_ONLY = Fork(
         Branch(
             "none",
             "the ranges must come from bounds and propagation, which costs accuracy: get samples",
-            Leaf("int8(io=int8, strict=yes)", _SECONDS),
+            _quantize(_WHOLE, _SECONDS, " --io int8 --strict"),
         ),
-        Branch("unlabelled", "samples give the ranges", Leaf("int8(io=int8, strict=yes)", _MINUTES)),
+        Branch("unlabelled", "samples give the ranges", _quantize(_WHOLE, _MINUTES, " --io int8 --strict")),
         Branch(
-            "labelled", "samples give the ranges, labels the proof", Leaf("int8(io=int8, strict=yes)", _SEARCH, "tune")
+            "labelled",
+            "samples give the ranges, labels the proof",
+            _tune(_WHOLE, f" --only '{_WHOLE}'{_ELSEWHERE}", _MINUTES),
         ),
     ),
 )
@@ -174,7 +203,7 @@ _NPU = Fork(
     "data",
     "What data is there?",
     (
-        Branch("none", "without samples only the weights can change", Leaf("float16", _SECONDS)),
+        Branch("none", "without samples only the weights can change", _quantize("float16", _SECONDS)),
         Branch(
             "unlabelled",
             "samples give the ranges",
@@ -185,14 +214,20 @@ _NPU = Fork(
                     Branch(
                         "hardly anything",
                         "16-bit activations: most NPUs run them at half the speed of 8-bit",
-                        Leaf("int16x8", _MINUTES),
+                        _quantize("int16x8", _MINUTES),
                     ),
-                    Branch("a little", "8-bit throughout", Leaf("int8", _MINUTES)),
-                    Branch("much", "8-bit activations, 4-bit weights where the NPU has them", Leaf("int8w4", _MINUTES)),
+                    Branch("a little", "8-bit throughout", _quantize("int8", _MINUTES)),
+                    Branch(
+                        "much", "8-bit activations, 4-bit weights where the NPU has them", _quantize("int8w4", _MINUTES)
+                    ),
                 ),
             ),
         ),
-        Branch("labelled", "labels let the search see the accuracy itself", Leaf("int8", _SEARCH, "tune")),
+        Branch(
+            "labelled",
+            "labels say whether 8 bits are enough, or 16-bit activations are needed",
+            _tune("int8", f" --only int8 --only int16x8{_ELSEWHERE}", _MINUTES),
+        ),
     ),
 )
 TREE = Fork(
@@ -200,7 +235,9 @@ TREE = Fork(
     "Where does it run?",
     (
         Branch("cpu", "XNNPACK has fast kernels for float, int8 and dynamic int8", _CPU),
-        Branch("gpu", "GPUs compute in float16; the file halves and nothing else changes", Leaf("float16", _SECONDS)),
+        Branch(
+            "gpu", "GPUs compute in float16; the file halves and nothing else changes", _quantize("float16", _SECONDS)
+        ),
         Branch(
             "edgetpu",
             "it runs int8 only, inputs and outputs included; one float operator ends its part of the graph",

@@ -71,6 +71,8 @@ class Trial(Result, kind="trial", schema=1):
         key: the hash of everything that the outcome depends on.
         stopped_by: the bounds that it was stopped for; another budget tries it again.
         download_bytes: of the file through gzip, where that is minimized; else 0.
+        held_out_hash: fingerprint of the samples that ``held_out`` is about.
+        transient: whether what it failed of may be over the next time, such as too little memory.
     """
 
     number: int
@@ -89,6 +91,8 @@ class Trial(Result, kind="trial", schema=1):
     key: str = ""
     stopped_by: str = ""
     download_bytes: int = 0
+    held_out_hash: str = ""
+    transient: bool = False
 
     @property
     def drop(self) -> float | None:

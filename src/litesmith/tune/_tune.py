@@ -26,8 +26,8 @@ from litesmith.tune._cluster import ClusterWorkers
 from litesmith.tune._decide import Verdict, decide, finalists
 from litesmith.tune._jobs import OnAccelerator, TunedLayer
 from litesmith.tune._journal import NO_SPACE, Journal, only_one, write_whole
-from litesmith.tune._lock import Lock, Origin, make_lock
-from litesmith.tune._meter import DeviceMeter, measuring_device, measuring_machine
+from litesmith.tune._lock import Lock, Origin, function_file, make_lock
+from litesmith.tune._meter import DeviceMeter, measuring_device, measuring_machine, measuring_worker
 from litesmith.tune._plan import Plan, make_plan
 from litesmith.tune._question import Question, content_hash
 from litesmith.tune._search import Search
@@ -69,7 +69,7 @@ class Tuned(Result, kind="tune", schema=1):
         work_s: of it, building, running samples and measuring, added up over all workers.
         workers: how many there were.
         machine: the facts of the machine that measured latency.
-        device: its address, where it was another than this one.
+        device: its address, where it was a device.
         layers: of the winner: size, time and error of each operator.
         advice: what the decision tree said before anything was measured.
         accelerators: latencies of the three best files on every accelerator, where that was asked for.
@@ -212,6 +212,9 @@ def tune(
         journal = Journal(folder / "trials.jsonl")
         stack.callback(journal.close)
         team, meter = make_workers(question, workers, cluster, stack)
+        if isinstance(meter, ClusterWorkers):
+            machine = measuring_worker(question, meter)
+        elsewhere = _place_of_latency(question, machine, here)
         search = Search(
             question,
             team,
@@ -219,11 +222,14 @@ def tune(
             journal,
             folder,
             budget,
-            key=content_hash(f"{question.digest()}\n{stamp()}{_place_of_latency(question, machine)}".encode()),
+            key=content_hash(f"{question.digest()}\n{stamp()}{elsewhere}".encode()),
             deadline=None if budget.time_s is None else time.monotonic() + budget.time_s,
             keeps_state=cluster is None,
+            is_measured_elsewhere=bool(elsewhere),
         )
         notes = _run_stages(search, usable, everything=not only, sparsity=effort == "full", train_epochs=train_epochs)
+        if isinstance(meter, ClusterWorkers):
+            notes.append(f"latency was measured on a worker of the cluster: {machine.cpu}, {machine.cores} cores")
         _measure_and_verify(search, machine.cores, seconds)
         trials = tuple(search.trials[n] for n in sorted(search.trials))
         front = pareto(trials)
@@ -396,6 +402,7 @@ def ask(
         preprocess=str(opened.preprocess),
         limit=limit,
         train=_place(train),
+        own_calibration=calibrate is not None,
     )
     return question, origin
 
@@ -404,8 +411,8 @@ def _place(source: Dataset | str | Path | None) -> str | None:
     """Return where samples can be found again; None for a Dataset, which only its program can make again."""
     if source is None or isinstance(source, Dataset):
         return None
-    path = Path(source)
-    return str(path.resolve()) if path.exists() else str(source)
+    text = str(source)
+    return str(Path(text).resolve()) if Path(function_file(text) or text).exists() else text
 
 
 def make_workers(
@@ -479,17 +486,20 @@ def _mixed(search: Search, base: Trial) -> None:
     def attempt(counts: Sequence[int]) -> None:
         fresh = [c for c in counts if c not in tried]
         recipes = [candidates.promoted(base.recipe, order, c) for c in fresh]
-        for count, trial in zip(fresh, search.run("mixed", recipes), strict=False):
-            tried[count] = trial
+        found = {trial.recipe: trial for trial in search.run("mixed", recipes)}  # of some, where the time is up
+        tried.update({c: found[recipe] for c, recipe in zip(fresh, recipes, strict=True) if recipe in found})
 
     attempt(candidates.first_counts(len(order)))
     for _ in range(candidates.HALVINGS):
         enough = [c for c, t in tried.items() if t.status == DONE and (t.drop or 0.0) <= search.drop_bound]
         high = min(enough, default=0)
         low = max([c for c in tried if c < high], default=0)
+        middle = (low + high) // 2
         if high - low <= 1:
             return
-        attempt([(low + high) // 2])
+        attempt([middle])
+        if middle not in tried:
+            return
 
 
 def _measure_and_verify(search: Search, cores: int, seconds: float) -> None:
@@ -507,9 +517,11 @@ def _measure_and_verify(search: Search, cores: int, seconds: float) -> None:
         search.measure(chosen, threads=(1, *counts), seconds=seconds)
 
 
-def _place_of_latency(question: Question, machine: MachineFacts) -> str:
-    """Return what tells timings of one device from those of another; nothing for this machine, which the stamp tells."""
-    return "" if question.device is None else f"\n{machine.identity} {sorted(machine.versions.items())}"
+def _place_of_latency(question: Question, machine: MachineFacts, here: MachineFacts) -> str:
+    """Return what tells timings of one machine from those of another; nothing for one like this, which the stamp tells."""
+    is_alike = (machine.identity, machine.versions) == (here.identity, here.versions)
+    place = f"\n{machine.identity} {sorted(machine.versions.items())}"
+    return "" if question.device is None and is_alike else place
 
 
 def _write(result: Tuned, search: Search, question: Question, origin: Origin, folder: Path, here: MachineFacts) -> None:

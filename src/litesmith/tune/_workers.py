@@ -154,7 +154,8 @@ class LocalWorkers:
         if len(ticket.deaths) < ATTEMPTS:
             self._waiting.appendleft(ticket)
         else:
-            self._answers.append((ticket.number, Failure(f"the process died of it: {ticket.deaths[-1]}", crashed=True)))
+            reason, killed = f"the process died of it: {ticket.deaths[-1]}", code == -signal.SIGKILL
+            self._answers.append((ticket.number, Failure(reason, crashed=True, transient=killed)))
 
 
 def death(code: int) -> str:
