@@ -4,13 +4,14 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Sequence
+from dataclasses import replace
 from typing import Any
 
 import numpy as np
 import pytest
 from hypothesis import HealthCheck, settings
 
-from litesmith.model import Builder, Model
+from litesmith.model import Builder, Model, Signature, Subgraph
 from litesmith.optimize._run import GraphRunner
 
 Array = np.ndarray[Any, Any]
@@ -31,6 +32,41 @@ def net() -> Model:
     x = b.conv2d(x, 32, kernel=3, stride=2, activation="RELU", name="down")
     x = b.op("MEAN", x, np.array([1, 2], np.int32), name="pool")
     return b.build({"logits": b.fully_connected(x, 10, name="logits")})
+
+
+@pytest.fixture
+def twins() -> Model:
+    """Two signatures on the same weights."""
+    return make_twins(8)
+
+
+def make_twins(second_size: int) -> Model:
+    """Return a model of two signatures on the same weights, as prefill and decode have them."""
+    random = np.random.default_rng(1)
+    shapes = [(16, 3, 3, 3), (32, 1, 1, 16), (32, 1, 1, 32), (4, 1, 1, 32)]
+    weights = [random.standard_normal(shape, np.float32) * np.float32(0.3) for shape in shapes]
+    graphs = [_branch(size, weights) for size in (8, second_size)]
+    held = {t.name: t.buffer for t in graphs[0].tensors if t.buffer is not None}
+    second = tuple(replace(t, buffer=held.get(t.name)) for t in graphs[1].tensors)
+    signatures = [
+        Signature(key, (("x", graph.inputs[0]),), (("y", graph.outputs[0]),), number)
+        for number, (key, graph) in enumerate(zip(("large", "small"), graphs, strict=True))
+    ]
+    return Model((graphs[0], replace(graphs[1], tensors=second)), tuple(signatures))
+
+
+def _branch(size: int, weights: Sequence[Array]) -> Subgraph:
+    b = Builder("branch")
+    x = b.input("x", (1, size, size, 3))
+    for name, weight in zip(("stem", "one", "two"), weights, strict=False):
+        x = b.conv2d(x, len(weight), kernel=weight.shape[1], weight=weight, activation="RELU", name=name)
+    return b.build({"y": b.conv2d(x, 4, weight=weights[-1], name="last")}).main
+
+
+def are_shared(model: Model) -> bool:
+    """Say whether both subgraphs of the written file hold the same weights."""
+    first, second = (graph.tensors for graph in Model.from_bytes(model.to_bytes()).subgraphs)
+    return all(a.buffer is b.buffer for a, b in zip(first, second, strict=True) if a.buffer is not None)
 
 
 def run(model: Model, samples: Sequence[Any], *, kernels: str = "delegate") -> list[list[Array]]:

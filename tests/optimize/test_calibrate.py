@@ -3,6 +3,7 @@
 
 from __future__ import annotations
 
+from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
@@ -14,7 +15,7 @@ from hypothesis.extra import numpy as hnp
 
 from litesmith.data import Dataset
 from litesmith.errors import DataError, ModelError, UsageError
-from litesmith.model import Builder, Model
+from litesmith.model import ABSENT, Builder, Model, constant
 from litesmith.model._expose import expose
 from litesmith.optimize import Ranges, calibrate, data_free_ranges
 from litesmith.optimize._calibrate import observed_tensors
@@ -133,6 +134,17 @@ def test_the_tail_of_a_sample_is_close_to_its_percentile() -> None:
     assert statistics.tail_low == pytest.approx(np.quantile(values, 0.0001), abs=0.05)
 
 
+@pytest.mark.parametrize("tail", [0.02, 0.1, 0.49])
+@pytest.mark.parametrize("size", [40, 3001])
+def test_a_long_tail_is_exact(tail: float, size: int) -> None:
+    values = np.random.default_rng(0).permutation(size).astype(np.float32)
+    statistics = TensorStatistics(tail=tail)
+    statistics.update(values)
+
+    assert statistics.tail_high == size - 1 - int(size * tail)
+    assert statistics.tail_low == int(size * tail)
+
+
 @given(
     st.lists(
         hnp.arrays(np.float32, st.integers(1, 20), elements=st.floats(-1e4, 1e4, width=32)), min_size=1, max_size=6
@@ -162,6 +174,22 @@ def test_data_free_ranges_cover_what_gaussian_inputs_reach(convnet: Model, image
     first = ranges.find(convnet.main.operators[0].outputs[0])
     assert first is not None
     assert (first.low, first.high) == (0.0, 6.0) or first.high < 6.0
+
+
+def test_data_free_ranges_know_that_a_bias_may_be_absent() -> None:
+    found = []
+    for last in (0.0, 1e6):
+        b = Builder("plain")
+        x = b.op("FULLY_CONNECTED", b.input("x", (1, 4)), np.ones((3, 4), np.float32), None, name="y")
+        model = b.build({"y": x})
+        tensors = (*model.main.tensors, constant("unused", np.full(3, last, np.float32)))
+        op = replace(model.main.operators[0], inputs=(*model.main.operators[0].inputs[:2], ABSENT))
+        entry = data_free_ranges(model.with_main(replace(model.main, tensors=tensors, operators=(op,)))).find(
+            op.outputs[0]
+        )
+        assert entry is not None
+        found.append((entry.low, entry.high))
+    assert found[0] == found[1]
 
 
 def test_inputs_of_any_length() -> None:

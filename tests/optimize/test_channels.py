@@ -254,6 +254,19 @@ def test_a_custom_operator_is_left_alone_with_its_channels() -> None:
     assert {group.name for group in result.coverage.removed} == {"stem", "free"}
 
 
+def test_channels_of_weights_that_another_signature_has_stay(twins: Model) -> None:
+    with pytest.raises(OptimizeError, match="#0 CONV_2D: another subgraph, such as that of another signature"):
+        channels(twins, keep=0.5)
+
+
+@pytest.mark.parametrize("count", [1, 3])
+def test_few_samples_are_enough_for_a_plan(count: int) -> None:
+    samples = list(np.random.default_rng(0).standard_normal((count, 1, 8, 8, 3)).astype(np.float32))
+    coverage = channels(build("residual"), max_macs=0.6, data=samples).coverage
+    assert coverage.macs[1] <= 0.6 * coverage.macs[0]
+    assert any("one sample leaves none to judge a fit by" in note for note in coverage.notes) == (count == 1)
+
+
 def test_quantized_and_stored_models() -> None:
     model = build("residual")
     random = np.random.default_rng(0)

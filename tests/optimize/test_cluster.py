@@ -8,7 +8,7 @@ from typing import Any
 
 import numpy as np
 import pytest
-from tests.optimize.conftest import run, sqnr_db
+from tests.optimize.conftest import are_shared, run, sqnr_db
 
 import litesmith
 from litesmith.errors import DataError, OptimizeError, UsageError
@@ -95,6 +95,15 @@ def test_zeros_stay_zeros(net: Model, pictures: list[Array]) -> None:
             assert layer.zeros[0] == layer.zeros[1]
             assert layer.unique[1] <= 9
         assert any(op.kind == "DENSIFY" for op in result.model.main.operators) == (store == "sparse")
+
+
+@pytest.mark.parametrize("fit", [False, True])
+def test_signatures_go_on_to_share_their_weights(twins: Model, fit: bool) -> None:
+    samples = list(np.random.default_rng(0).standard_normal((10, 1, 8, 8, 3)).astype(np.float32))
+    result = cluster(twins, clusters=8, data=samples if fit else None)
+    assert [layer.unique[1] for layer in result.coverage.layers if layer.name in ("one", "two")] == [8] * 4
+    assert are_shared(result.model)
+    assert any("clustered by their weights alone" in note for note in result.coverage.notes) == fit
 
 
 def test_clustered_files_compress() -> None:

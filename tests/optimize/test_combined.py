@@ -13,7 +13,8 @@ import litesmith
 from litesmith import Recipe
 from litesmith.errors import RecipeError
 from litesmith.model import Model
-from litesmith.optimize import cluster, prune, quantize, unpack_sparse
+from litesmith.optimize import SCHEMES, cluster, prune, quantize, unpack_sparse
+from litesmith.optimize._cluster_shared import shared_weights
 
 Array = np.ndarray[Any, Any]
 
@@ -53,6 +54,17 @@ def test_pruned_weights_stay_zero_in_int8_with_all_recovery(net: Model, pictures
     found = integers(quantize(pruned.model, data=pictures).model)
     for layer in pruned.coverage.pruned:
         assert int(np.sum(found[layer.name] == 0)) >= layer.zeros
+
+
+def test_pruned_layers_are_not_mistaken_for_clustered_ones(net: Model, pictures: list[Array]) -> None:
+    pruned = prune(net, sparsity=0.8, budget="layer").model
+    clustered = cluster(pruned, clusters=8, rules=["skip:*", "include:down"]).model
+    names = {op.inputs[1]: net.main.tensors[op.outputs[0]].name for op in net.main.operators if len(op.inputs) > 1}
+    for model, shared in ((pruned, []), (clustered, ["down"])):
+        assert [names[weight] for _, weight in shared_weights(model, [SCHEMES["int8"]])] == shared
+        coverage = quantize(model, data=pictures).coverage
+        assert ("equalize" in {report.name for report in coverage.recovery}) == (not shared)
+        assert any("first 'down" in note and "equalize; name them" in note for note in coverage.notes) == bool(shared)
 
 
 def test_a_recipe_runs_them_all(net: Model, pictures: list[Array]) -> None:

@@ -9,7 +9,7 @@ from typing import Any
 
 import numpy as np
 import pytest
-from tests.optimize.conftest import run, sqnr_db
+from tests.optimize.conftest import are_shared, run, sqnr_db
 
 import litesmith
 from litesmith import Dataset
@@ -246,6 +246,48 @@ def test_channels_of_integers_stay_where_they_are(net: Model, pictures: list[Arr
     small = quantize(net, scheme="int8", data=pictures).model
     notes = prune(small, sparsity=0.5, pattern="4x1", reorder=True).coverage.notes
     assert notes == ("no channels changed places: none may, or none would gain by it",)
+
+
+@pytest.mark.parametrize("store", ["dense", "sparse"])
+def test_signatures_go_on_to_share_their_weights(twins: Model, store: str) -> None:
+    once = prune(twins, sparsity=0.8, store=store)
+    again = prune(Model.from_bytes(once.model.to_bytes()), sparsity=0.9, store=store)
+    for result in (once, again):
+        zeros = [layer.zeros for layer in result.coverage.layers]
+        assert zeros[:4] == zeros[4:]
+        assert are_shared(result.model)
+    assert len(once.model.to_bytes()) <= len(twins.to_bytes())
+
+
+def test_weights_of_several_signatures_are_not_fitted_to_one(twins: Model) -> None:
+    samples = list(np.random.default_rng(0).standard_normal((10, 1, 8, 8, 3)).astype(np.float32))
+    for pattern, reorder in (("unstructured", False), ("4x1", True)):
+        result = prune(twins, sparsity=0.8, data=samples, pattern=pattern, reorder=reorder)
+        assert are_shared(result.model)
+        assert any("2 layers, first #1 CONV_2D 'one', are pruned by magnitude" in n for n in result.coverage.notes)
+
+
+@pytest.mark.parametrize("count", [1, 2, 4])
+def test_few_samples_give_a_true_error(net: Model, pictures: list[Array], count: int) -> None:
+    coverage = prune(net, sparsity=0.8, data=pictures[:count]).coverage
+    errors = {layer.name: layer.output_error for layer in coverage.pruned}
+    assert [name for name, error in errors.items() if error is None] == (["hidden"] if count == 1 else [])
+    assert all(error is None or error > 0.001 for error in errors.values())
+    assert any("one sample leaves none to judge a fit by" in note for note in coverage.notes) == (count == 1)
+
+
+def test_two_samples_are_enough_to_fit(net: Model, pictures: list[Array]) -> None:
+    result = prune(net, sparsity=0.5, budget="layer", data=pictures[:2])
+    kept = weights(result.model, "project")
+    assert not np.isin(kept[kept != 0], weights(net, "project")).all()
+
+
+def test_a_rule_with_a_number_is_checked_where_nothing_else_is_pruned(net: Model, pictures: list[Array]) -> None:
+    for data in (None, pictures[:4]):
+        with pytest.raises(OptimizeError, match="#8 FULLY_CONNECTED 'logits' has 10 output"):
+            prune(net, sparsity=0, pattern="4x1", rules=["0.5:#8"], data=data)
+        coverage = prune(net, sparsity=0, pattern="4x1", rules=["0.5:#1", "include:#8"], data=data).coverage
+        assert [layer.name for layer in coverage.layers if layer.zeros] == ["expand"]
 
 
 def test_a_model_without_layers_to_prune() -> None:

@@ -337,6 +337,87 @@ def test_overrides_are_taken_as_they_are(convnet: Model, images: list[Array]) ->
     assert np.array_equal(graph.tensors[source].array(), integers)
 
 
+@pytest.mark.parametrize("rows", [64, 32])
+def test_tied_embeddings_have_the_scales_that_each_reader_takes(rows: int) -> None:
+    b = Builder("tied", seed=3)
+    table = b.constant(b.random.standard_normal((rows, 32), np.float32), "table")
+    hidden = b.op("GATHER", table, b.input("ids", (1,), "int32"), name="hidden")
+    model = b.build({"y": b.op("FULLY_CONNECTED", hidden, table, None, name="logits")})
+    samples = [np.array([number], np.int32) for number in range(16)]
+
+    quantized = quantize(model, scheme="dynamic", data=samples, recover=("gptq",))
+
+    assert [(op.kind, op.scheme) for op in quantized.coverage.quantized] == [
+        ("GATHER", "dynamic"),
+        ("FULLY_CONNECTED", "dynamic"),
+    ]
+    assert sqnr_db(run(model, samples), run(quantized.model, samples)) > 30
+
+
+def test_a_bias_that_a_float_layer_reads_too_stays_float(make_samples: Callable[..., list[Any]]) -> None:
+    b = Builder("shared", seed=1)
+    bias = b.constant(b.random.standard_normal(32, np.float32), "bias")
+    x = b.input("x", (1, 32))
+    first, second = (b.random.standard_normal((32, 32), np.float32) for _ in range(2))
+    y = b.op("FULLY_CONNECTED", x, first, bias, name="static")
+    model = b.build({"y": b.op("FULLY_CONNECTED", y, second, bias, name="hybrid")})
+    samples = make_samples(model)
+
+    for rule, kept in (("dynamic:hybrid", 2), ("float16:hybrid", 2), ("weights8:hybrid", 2), ("float:hybrid", 1)):
+        quantized = quantize(model, data=samples, rules=[rule], recover=())
+        assert len(quantized.coverage.quantized) == kept
+        assert sqnr_db(run(model, samples), run(quantized.model, samples)) > 25
+
+
+def test_schemes_of_weights_say_what_stays_float() -> None:
+    model = litesmith.samples.model()
+    weights = {
+        number: model.main.tensors[op.inputs[1]].elements
+        for number, op in enumerate(model.main.operators)
+        if op.kind in ("CONV_2D", "DEPTHWISE_CONV_2D", "FULLY_CONNECTED")
+    }
+    small = {number for number, elements in weights.items() if elements < 1024}
+    assert small
+
+    coverage = quantize(model, scheme="dynamic").coverage
+    assert {op.index for op in coverage.left_float} == small
+    assert {op.index for op in coverage.quantized} == weights.keys() - small
+    assert {op.scheme for op in coverage.without_weights} == {"float"}
+    assert "without weights" in coverage.table()
+    with pytest.raises(OptimizeError, match="would stay float.*weights are fewer than the 1024"):
+        quantize(model, scheme="dynamic", strict=True)
+    for scheme in ("weights8", "weights4", "dynamic"):
+        strict = quantize(model, scheme=scheme, strict=True, min_weight_elements=0).coverage
+        assert {op.index for op in strict.quantized} == weights.keys()
+
+
+def test_weights_that_another_operator_reads_as_float_are_not_stored_twice() -> None:
+    b = Builder("tied", seed=3)
+    table = b.constant(b.random.standard_normal((64, 32), np.float32), "table")
+    scaled = b.op("MUL", table, np.float32(2.0).reshape(1, 1), name="scaled")
+    hidden = b.op("GATHER", scaled, b.input("ids", (1,), "int32"), name="hidden")
+    model = b.build({"y": b.op("FULLY_CONNECTED", hidden, table, None, name="logits")})
+
+    small, hybrid = (quantize(model, scheme=scheme).coverage for scheme in ("weights8", "dynamic"))
+
+    assert "another operator reads 'table' as float" in small.left_float[0].reason
+    assert small.size_bytes[1] == small.size_bytes[0]
+    assert [op.name for op in hybrid.quantized] == ["logits"]
+    assert hybrid.left_float == ()
+
+
+def test_float16_says_what_it_cannot_hold() -> None:
+    b = Builder("large")
+    x = b.fully_connected(b.input("x", (1, 4)), 4, weight=np.full((4, 4), 1e6, np.float32), bias=False, name="large")
+    x = b.fully_connected(b.op("RELU", x, name="relu"), 4, name="last")
+
+    coverage = quantize(b.build({"y": x}), scheme="float16").coverage
+
+    assert [op.kind for op in coverage.without_weights] == ["RELU"]
+    assert [op.name for op in coverage.quantized] == ["last"]
+    assert "reaches 1e+06, beyond the 65504 of float16" in coverage.left_float[0].reason
+
+
 def test_lstm_runs_in_integers() -> None:
     b = Builder("lstm", seed=1)
     x = b.input("x", (1, 12, 6))
@@ -362,6 +443,8 @@ def test_lstm_runs_in_integers() -> None:
     assert cell.high > 0.1
     wide = quantize(model, data=samples, scheme="int16x8").coverage
     assert [(op.scheme, "no int16x8 kernel" in op.reason) for op in wide.left_float] == [("dynamic", True)]
+    stored = quantize(model, scheme="weights8").coverage
+    assert ["in the schemes dynamic and float16 only" in op.reason for op in stored.left_float] == [True]
 
 
 def test_what_litert_refuses_becomes_float_again(images: list[Array], monkeypatch: pytest.MonkeyPatch) -> None:
@@ -381,6 +464,9 @@ def test_usage_errors(convnet: Model) -> None:
         quantize(convnet, scheme="int9")
     with pytest.raises(UsageError, match="cannot be 'uint8'"):
         quantize(convnet, io="uint8")
+    for scheme in ("dynamic", "float16", "relaxed"):
+        with pytest.raises(UsageError, match=f"cannot be int8 in the scheme {scheme}.*--io float"):
+            quantize(convnet, scheme=scheme, io="int8")
     with pytest.raises(UsageError, match="the head cannot be"):
         quantize(convnet, head="best")
     with pytest.raises(UsageError, match="no recovery pass 'luck'"):

@@ -103,11 +103,24 @@ def test_mistakes_in_text_are_named(text: str, message: str) -> None:
         ('[[step]]\nmethod = "mse"', "needs a name"),
         ('[[step]]\nname = "int8"\nsamples = "all"', "must be a int"),
         ('[[step]]\nname = "int8"\nrecover = ["luck"]', "cannot be 'luck'"),
+        ('[[step]]\nname = "int8"\nrecover = 5', "recover of 'int8' must be a list of words.*not 5"),
+        ('[[step]]\nname = "int8"\nrecover = [["bias"]]', "must be a list of words"),
+        ('[[step]]\nname = "int8"\nrules = 5', "the rules of 'int8' must be a list of words.*not 5"),
+        ('[step]\nname = "int8"', r"write \[\[step\]\] with two brackets"),
+        ("step = [1]", r"write \[\[step\]\] with two brackets"),
     ],
 )
 def test_mistakes_in_toml_are_named(text: str, message: str) -> None:
     with pytest.raises(RecipeError, match=message):
         Recipe.from_toml(text)
+
+
+def test_a_file_that_is_not_there_is_named(tmp_path: Path) -> None:
+    with pytest.raises(RecipeError, match=r"missing.toml' cannot be read: No such file"):
+        Recipe.from_toml(tmp_path / "missing.toml")
+    (tmp_path / "latin.toml").write_bytes(b'name = "\xe9"')
+    with pytest.raises(RecipeError, match=r"latin.toml' cannot be read"):
+        Recipe.from_toml(tmp_path / "latin.toml")
 
 
 def test_a_recipe_is_applied(convnet: Model, images: list[Array]) -> None:

@@ -8,12 +8,12 @@ from typing import Any
 
 import numpy as np
 import pytest
-from tests.optimize.conftest import run, sqnr_db
+from tests.optimize.conftest import are_shared, make_twins, run, sqnr_db
 
 from litesmith import evaluate, samples
 from litesmith.errors import OptimizeError, UsageError
 from litesmith.model import Builder, Model
-from litesmith.optimize import Coverage, quantize
+from litesmith.optimize import Coverage, calibrate, quantize
 from litesmith.optimize._channel_groups import channel_groups
 from litesmith.optimize._equalize import apply as equalize_pass
 from litesmith.optimize._recovery import OutputMeter, default_passes
@@ -104,6 +104,59 @@ def test_a_generator_is_enough() -> None:
     assert once.model.to_bytes() == listed.model.to_bytes()
     assert once.ranges is not None
     assert once.ranges.samples == 8
+
+
+def test_weights_of_several_signatures_stay_shared_and_as_they_are(twins: Model) -> None:
+    plain, equalized = (quantize(twins, data=draw(8, 0), recover=names) for names in ((), ("equalize",)))
+    assert are_shared(equalized.model)
+    assert equalized.model.to_bytes() == plain.model.to_bytes()
+    assert any("equalize leaves 8 layers alone, first #0 CONV_2D 'stem'" in n for n in equalized.coverage.notes)
+
+
+def test_what_one_signature_makes_of_weights_the_others_take() -> None:
+    model = make_twins(6)  # which the samples do not fit
+    small = quantize(model, scheme="weights4", data=draw(8, 0), recover=("gptq",)).model
+    weights = [op.inputs[1] for op in model.main.operators]
+    first, second = (graph.tensors for graph in small.subgraphs)
+    assert [first[w].buffer for w in weights] == [second[w].buffer for w in weights]
+    assert are_shared(small)
+
+
+def _labels() -> Model:
+    """Return a net that says which channel is the largest, as an integer."""
+    b = Builder()
+    model = uneven()
+    weights = [model.main.tensors[op.inputs[1]].array() for op in model.main.operators]
+    hidden = b.conv2d(b.input("x", (1, 8, 8, 3)), 16, kernel=3, activation="RELU", weight=weights[0], bias=False)
+    scores = b.conv2d(hidden, 8, weight=weights[1], name="second")
+    return b.build({"y": b.op("ARG_MAX", scores, np.array(3, np.int32), name="label", output_type="INT32")})
+
+
+def test_integer_outputs_are_measured_by_the_floats_behind_them() -> None:
+    coverage = quantize(_labels(), data=draw(8, 0)).coverage
+    first = coverage.recovery[0]
+    assert (first.name, first.kept) == ("equalize", True)
+    assert (first.after_db or 0) > (first.before_db or 0) + 3 > 3
+
+
+def test_what_cannot_be_measured_is_left_out() -> None:
+    b = Builder()
+    zero = np.zeros((4, 3), np.float32)
+    y = b.fully_connected(b.input("x", (1, 3)), 4, weight=zero, bias=np.zeros(4, np.float32))
+    model = b.build({"y": b.fully_connected(y, 4, bias=np.zeros(4, np.float32))})
+    coverage = quantize(model, data=[np.ones((1, 3), np.float32)]).coverage
+    assert [report.kept for report in coverage.recovery] == [False] * 3
+    assert "cannot be measured" in str(coverage.recovery[0])
+
+
+def test_given_ranges_are_not_replaced_in_silence() -> None:
+    model, data = uneven(), draw(8, 0)
+    ranges = calibrate(model, data)
+    for name in ("equalize", "clip"):
+        with pytest.raises(UsageError, match=f"do not hold after {name}.*give data"):
+            quantize(model, ranges=ranges, recover=(name,))
+        assert any("replaced" in n for n in quantize(model, ranges=ranges, data=data, recover=(name,)).coverage.notes)
+    assert not quantize(model, ranges=ranges, data=data, recover=("bias",)).coverage.notes
 
 
 def test_the_defaults_follow_the_scheme() -> None:

@@ -121,8 +121,8 @@ def _attempt(
             add_biases=request.add_biases,
             min_elements=request.min_weight_elements,
         )
-        planned[number] = decisions
         done[number] = rewrite(model, number, decisions, ranges, settings, buffers)
+        planned[number] = list(done[number].decisions)
     return _permitting(_assembled(model, done), request.scheme), planned, done, used_rules
 
 

@@ -7,6 +7,7 @@ everything between commutes with s: linear operators on single channels, RELU, a
 
 from __future__ import annotations
 
+from collections.abc import Collection
 from dataclasses import dataclass
 
 from litesmith.model import ABSENT, Operator, Subgraph
@@ -37,9 +38,9 @@ class ChannelGroup:
     cut: float | None
 
 
-def channel_groups(graph: Subgraph) -> list[ChannelGroup]:
-    """Return the groups whose every neighbour is a layer with constant weights of its own."""
-    return _Search(graph).run()
+def channel_groups(graph: Subgraph, shared: Collection[int] = ()) -> list[ChannelGroup]:
+    """Return the groups whose every neighbour is a layer with constant weights of its own, not ``shared`` ones."""
+    return _Search(graph, shared).run()
 
 
 def data_input(op: Operator) -> int:
@@ -48,8 +49,8 @@ def data_input(op: Operator) -> int:
 
 
 class _Search:
-    def __init__(self, graph: Subgraph) -> None:
-        self._graph = graph
+    def __init__(self, graph: Subgraph, shared: Collection[int]) -> None:
+        self._graph, self._shared = graph, shared
         self._parent = list(range(len(graph.tensors)))
         self._blocked = {*graph.inputs, *graph.outputs}
         self._cut: set[int] = set()
@@ -105,6 +106,8 @@ class _Search:
     def _is_plain(self, op: Operator) -> bool:
         """Say whether a layer's weights and bias are float constants that nothing else reads."""
         rule = RULES[op.kind]
+        if op.inputs[rule.weight or 0] in self._shared:
+            return False
         bias = op.inputs[rule.bias or 0] if len(op.inputs) > (rule.bias or 0) else ABSENT
         for index in (op.inputs[rule.weight or 0], bias):
             if index == ABSENT:

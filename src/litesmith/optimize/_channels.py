@@ -21,12 +21,13 @@ from litesmith.optimize._channels_trace import Trace
 from litesmith.optimize._compressed_size import FileSizes, file_sizes
 from litesmith.optimize._dequantize import dequantize
 from litesmith.optimize._layer_fit import fit
-from litesmith.optimize._layer_pairs import fittable, input_moments, layer_pairs, most_samples
+from litesmith.optimize._layer_pairs import fittable, input_moments, layer_pairs, most_samples, single_sample_notes
 from litesmith.optimize._layer_rules import LayerRule, matching_rules, parse_rules, weight_layers
 from litesmith.optimize._output_error import OutputError
 from litesmith.optimize._prune import check_runs
 from litesmith.optimize._run import Data, Feed
 from litesmith.optimize._segments import spread_samples
+from litesmith.optimize._shared_constants import held_elsewhere
 from litesmith.progress import task
 from litesmith.result import Result
 
@@ -145,7 +146,7 @@ def channels(
     wanted = _check_options(keep, max_macs, max_latency_ms, multiple)
     source, notes = _as_float(model)
     signature, subgraph = entry_points(source)[0]
-    trace = Trace(source.subgraphs[subgraph])
+    trace = Trace(source.subgraphs[subgraph], held_elsewhere(source, subgraph))
     groups = find_groups(trace)
     free, fixed = _free_groups(source, subgraph, groups, parse_rules(rules), multiple)
     if not free:
@@ -177,6 +178,7 @@ def channels(
     result, repaired = cutter.cut(widths), 0
     if fed and repair:
         result, repaired = cutter.repaired(result, widths, fed, seed)
+        notes += single_sample_notes(len(fed))
     elif repair:
         notes.append("no data was given: the layers are not fitted to what is left")
     if check:
@@ -272,8 +274,7 @@ def _feeds(model: Model, data: Data | None, signature: int, subgraph: int, sampl
 def _orders(
     model: Model, subgraph: int, trace: Trace, groups: Sequence[Group], fed: Sequence[Feed], seed: int
 ) -> dict[int, Order]:
-    graph = model.subgraphs[subgraph]
-    readers = sorted({index for group in groups for index in group.readers if fittable(graph, index)})
+    readers = sorted({index for group in groups for index in group.readers} & fittable(model, subgraph))
     few = fed[:: max(len(fed) // _IMPORTANCE_SAMPLES, 1)]
     moments = input_moments(model, subgraph, few, readers, seed=seed) if fed else {}
     orders = {}
@@ -312,7 +313,8 @@ class _Cutter:
         touched = changed_readers(self.trace.graph, kept)
         if not touched:
             return narrow, 0
-        layers = [i for i in only or range(touched[0], len(graph.operators)) if fittable(graph, i)]
+        able = fittable(narrow, self.subgraph)
+        layers = [i for i in only or range(touched[0], len(graph.operators)) if i in able]
         with task("Repairing", total=len(layers)) as advance:
             for pair in layer_pairs(self.model, narrow, self.subgraph, fed, layers, kept=kept, seed=seed):
                 rows = fit(pair.fitted, pair.held, pair.rows)
@@ -336,7 +338,8 @@ def _best_plan(
     about all together. So both are tried, and what lies between.
     """
     few = fed[:: max(len(fed) // _SENSITIVITY_SAMPLES, 1)]
-    judge = OutputError(cutter.model, fed[1 :: max(len(fed) // _SENSITIVITY_SAMPLES, 1)], subgraph=cutter.subgraph)
+    others = fed[1 :: max(len(fed) // _SENSITIVITY_SAMPLES, 1)] or fed
+    judge = OutputError(cutter.model, others, subgraph=cutter.subgraph)
     factors = _measured_factors(cutter, orders, few, judge, multiple, seed)
     tried: list[tuple[float, Widths]] = []
     for power in (0.0, 0.5, 1.0):

@@ -10,13 +10,13 @@ that it touches, with the reason.
 
 from __future__ import annotations
 
-from collections.abc import Callable
+from collections.abc import Callable, Collection
 from typing import Any
 
 import numpy as np
 
 from litesmith.model import ABSENT, Operator, Subgraph, Tensor
-from litesmith.optimize._layer_rules import op_bias, op_input
+from litesmith.optimize._layer_rules import WEIGHT_KINDS, op_bias, op_input
 
 Array = np.ndarray[Any, Any]
 
@@ -49,8 +49,9 @@ class Trace:
         pinned: why an atom must stay, by atom.
     """
 
-    def __init__(self, graph: Subgraph) -> None:
-        self.graph = graph
+    def __init__(self, graph: Subgraph, held: Collection[int] = ()) -> None:
+        """Trace a subgraph; the constants ``held`` elsewhere too must stay as they are."""
+        self.graph, self._held = graph, held
         self._start: dict[int, int] = {}
         self._ties: list[tuple[Array, Array]] = []
         self._pins: list[tuple[Array, str]] = []
@@ -100,6 +101,8 @@ class Trace:
             tensors[t].is_quantized and tensors[t].dtype != "float32" for t in (*op.inputs, *op.outputs) if t != ABSENT
         ):
             raise Pin("it works on quantized tensors")
+        if len(op.inputs) > 1 and op.kind in WEIGHT_KINDS and op.inputs[1] in self._held:
+            raise Pin("another subgraph, such as that of another signature, has the same weights")
         if any(t in self.axes for t in (*op.inputs, *op.outputs)):
             _aside(self, op)
             return

@@ -18,11 +18,21 @@ from litesmith.optimize._compressed_size import FileSizes, file_sizes
 from litesmith.optimize._layer_fit import fit
 from litesmith.optimize._layer_moments import from_matrices, groups_of, to_matrices
 from litesmith.optimize._layer_pairs import fittable, layer_pairs, most_samples
-from litesmith.optimize._layer_rules import LayerRule, WeightLayer, matching_rules, op_input, parse_rules, weight_layers
+from litesmith.optimize._layer_rules import (
+    LayerRule,
+    WeightLayer,
+    matching_rules,
+    op_input,
+    parse_rules,
+    sharing_layers,
+    sharing_notes,
+    weight_layers,
+)
 from litesmith.optimize._prune import check_runs, refuse_integers
 from litesmith.optimize._prune_store import store_sparse, unpack_sparse
 from litesmith.optimize._run import Data
 from litesmith.optimize._segments import spread_samples
+from litesmith.optimize._shared_constants import keep_shared
 from litesmith.progress import task
 from litesmith.result import Result
 
@@ -140,6 +150,7 @@ def cluster(
         if data is not None:
             result, fitted = _on_data(source, targets, data, samples, options, advance)
         result = _by_weights(result, {t: n for t, n in targets.items() if t not in fitted}, options, advance)
+    result = keep_shared(source, result, [(layer.subgraph, layer.weight) for layer in targets])
     if any(tensor.sparsity is not None for graph in model.subgraphs for tensor in graph.tensors):
         result = store_sparse(result)
     if check:
@@ -147,8 +158,10 @@ def cluster(
     written = unpack_sparse(Model.from_bytes(result.to_bytes()))
     counted = tuple(_counted(source, written, layer, reasons.get(layer, "")) for layer in layers)
     both = (file_sizes(model), file_sizes(result)) if sizes else None
-    notes = ("values are fitted to the outputs of the layers",) if fitted else ()
-    return Clustered(result, ClusterCoverage(clusters, per_channel, start, bool(fitted), counted, both, notes))
+    notes = ["values are fitted to the outputs of the layers"] if fitted else []
+    if data is not None:
+        notes += sharing_notes(sharing_layers(source, targets), "clustered by their weights alone")
+    return Clustered(result, ClusterCoverage(clusters, per_channel, start, bool(fitted), counted, both, tuple(notes)))
 
 
 def _check_clusters(clusters: float) -> None:
@@ -196,7 +209,8 @@ def _on_data(
     fed = spread_samples(model, data, min(samples, most_samples(graph)), signature=signature)
     if not fed:
         raise DataError("there are no samples in the data")
-    here = {t.operator: t for t in targets if t.subgraph == subgraph and fittable(graph, t.operator)}
+    able = fittable(model, subgraph)
+    here = {t.operator: t for t in targets if t.subgraph == subgraph and t.operator in able}
     pair = None
     for pair in layer_pairs(model, model, subgraph, fed, here, seed=options["seed"]):
         layer = here[pair.operator]

@@ -21,7 +21,8 @@ from litesmith.optimize._weights import Overrides, WeightOverride
 
 Array = np.ndarray[Any, Any]
 _MOST = 256
-_FEWER = 4
+_FEWER, _FEWER_OTHERS = 4, 2
+"""A shared value occurs so often on average: zero among them, and without it."""
 _SMALLEST = 256
 BREAKING = frozenset({"equalize", "gptq", "rounding"})
 """Recovery passes after which values that were shared no longer are."""
@@ -41,20 +42,25 @@ def shared_weights(model: Model, schemes: Sequence[Scheme]) -> Overrides:
         axis = 3 if layer.kind == "DEPTHWISE_CONV_2D" else 0
         rows = np.moveaxis(values, axis, 0).reshape(values.shape[axis], -1)
         largest = np.abs(rows).max(axis=1)
-        if _distinct(rows.reshape(1, -1)) <= min(_MOST, values.size // _FEWER):
+        if _has_few_values(rows.reshape(1, -1)):
             scales = np.repeat(channel_scales(np.array([largest.max()]), 8), len(rows))
-        elif _distinct(rows) <= min(_MOST, rows.shape[1] // _FEWER):
+        elif _has_few_values(rows):
             scales = channel_scales(largest, 8)
         else:
             continue
         integers = quantize_weights(values, scales, axis, 8)
-        found[layer.subgraph, layer.weight] = WeightOverride(integers, scales)
+        found[layer.subgraph, layer.weight] = WeightOverride(integers, scales, axis, 8)
     return found
 
 
-def _distinct(rows: Array) -> int:
-    """Return the most different values that a row has."""
+def _has_few_values(rows: Array) -> bool:
+    """Say whether the values of each row repeat, also without the zeros: those of a pruned row repeat by themselves."""
     if rows.shape[1] > 4096 and len(np.unique(rows[:, :4096])) > _MOST * len(rows):
-        return _MOST + 1
+        return False
     ordered = np.sort(rows, axis=1)
-    return 1 + int(np.count_nonzero(np.diff(ordered, axis=1), axis=1).max(initial=0))
+    distinct = 1 + np.count_nonzero(np.diff(ordered, axis=1), axis=1)
+    if distinct.max(initial=1) > min(_MOST, rows.shape[1] // _FEWER):
+        return False
+    zeros = np.count_nonzero(rows == 0, axis=1)
+    others = int(np.sum(distinct - (zeros > 0)))
+    return 0 < others <= (rows.size - int(zeros.sum())) // _FEWER_OTHERS

@@ -20,8 +20,8 @@ class OperatorCoverage:
         subgraph, index, kind, name: which one; the name is that of the tensor it writes.
         new_index: where it stands in the new model.
         wanted: the scheme that was asked for.
-        scheme: the scheme it has.
-        reason: why the two differ; empty where they do not.
+        scheme: the scheme it has; "float" also where that is one of weights and it has none.
+        reason: why it is not as asked for; empty where it is.
     """
 
     subgraph: int
@@ -103,6 +103,17 @@ class Coverage(Result, kind="coverage", schema=1):
         """Operators that are as asked for."""
         return tuple(op for op in self.operators if op.scheme != "float" and not op.reason)
 
+    @property
+    def without_weights(self) -> tuple[OperatorCoverage, ...]:
+        """Operators that a scheme of weights leaves as they are, as they have none."""
+        return tuple(op for op in self.operators if op.wanted != "float" and op.scheme == "float" and not op.reason)
+
+    @property
+    def counts(self) -> str:
+        """How many operators there are of each kind, as text."""
+        counts = f"{len(self.quantized)} quantized, {len(self.left_float)} left float"
+        return counts + (f", {len(self.without_weights)} without weights" if self.without_weights else "")
+
     def table(self) -> str:
         """Return the coverage as text for people."""
         before, after = self.size_bytes
@@ -110,7 +121,7 @@ class Coverage(Result, kind="coverage", schema=1):
         share = f" ({100 * after / before:.1f} %)" if before else ""
         lines = [
             f"scheme      {self.scheme}",
-            f"operators   {len(self.quantized)} quantized, {len(self.left_float)} left float",
+            f"operators   {self.counts}",
             f"conversions {', '.join(f'{n} {kind}' for kind, n in self.conversions.items()) or 'none'}",
             f"constants   {before:,} → {after:,} bytes{share}",
             f"XNNPACK     {self.predicted_partitions} partitions predicted, {found} found",

@@ -138,8 +138,9 @@ def _layer(graph: Subgraph, op: Operator, spreads: Mapping[int, _Spread]) -> _Sp
     weight = np.moveaxis(graph.tensors[op.inputs[rule.weight]].array().astype(np.float64), rule.axis, 0)
     rows = np.nan_to_num(weight.reshape(weight.shape[0], -1))
     means, variances = rows.sum(axis=1) * data.mean, (rows**2).sum(axis=1) * data.variance
-    if rule.bias is not None and len(op.inputs) > rule.bias and graph.tensors[op.inputs[rule.bias]].buffer is not None:
-        means = means + np.nan_to_num(graph.tensors[op.inputs[rule.bias]].array().astype(np.float64).reshape(-1))
+    bias = graph.tensor(op.inputs[rule.bias] if rule.bias is not None and len(op.inputs) > rule.bias else ABSENT)
+    if bias is not None and bias.buffer is not None:
+        means = means + np.nan_to_num(bias.array().astype(np.float64).reshape(-1))
     deviation = _SPREAD * np.sqrt(variances)
     low, high = float((means - deviation).min(initial=0.0)), float((means + deviation).max(initial=0.0))
     return _Spread(float(means.mean()), float(variances.mean() + means.var()), low, high)

@@ -43,6 +43,7 @@ from litesmith.optimize._rules import RULES
 from litesmith.optimize._run import Data, Feed, GraphRunner
 from litesmith.optimize._scheme import SCHEMES, Scheme, find_scheme
 from litesmith.optimize._segments import spread_samples
+from litesmith.optimize._shared_constants import shared_places
 from litesmith.progress import task
 
 if TYPE_CHECKING:
@@ -81,7 +82,7 @@ def equalize(
 ) -> Model:
     """Return the model with equalized channels in one subgraph; without samples, by its weights alone."""
     graph = model.subgraphs[subgraph]
-    groups = channel_groups(graph)
+    groups = channel_groups(graph, {index for number, index in shared_places(model) if number == subgraph})
     if not groups:
         return model
     seen = _observe(model, subgraph, [t for group in groups for t in group.tensors], samples) if samples else {}

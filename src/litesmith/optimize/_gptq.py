@@ -58,7 +58,7 @@ def apply(model: Model, request: Request, ranges: Ranges | None, data: Data | No
         ):
             integers, scales = _best_rows(layer, request)
             layer.replace(integers * scales.reshape(-1, 1))
-            found[layer.key] = WeightOverride(layer.stored(integers).astype(np.int8), scales)
+            found[layer.key] = layer.override(integers, scales)
             advance(1)
     return found
 

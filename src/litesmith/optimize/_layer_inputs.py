@@ -22,6 +22,7 @@ from litesmith.optimize._rules import RULES
 from litesmith.optimize._run import Data, Feed
 from litesmith.optimize._scheme import Scheme
 from litesmith.optimize._segments import Walk, affordable_samples, spread_samples
+from litesmith.optimize._weights import WeightOverride
 
 if TYPE_CHECKING:
     from litesmith.optimize._request import Request
@@ -77,6 +78,11 @@ class LayerInputs:
         axis = 3 if self.is_depthwise else 0
         taps = RULES[self.op.kind].taps
         return self.rows(quantize_weights(self.stored(self.values), scales, axis, self.scheme.bits, taps=taps))
+
+    def override(self, integers: Array, scales: Array) -> WeightOverride:
+        """Return integers as (channel, weight), with their scales, as the form that the layer is to have."""
+        stored = self.stored(integers).astype(np.int8)
+        return WeightOverride(stored, scales, RULES[self.op.kind].axis, self.scheme.bits)
 
     def replace(self, rows: Array) -> None:
         """Let the layers behind see what these weights, as (channel, weight), give."""

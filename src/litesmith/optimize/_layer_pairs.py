@@ -28,6 +28,7 @@ from litesmith.optimize._layer_moments import (
 from litesmith.optimize._layer_rules import bias_position, op_bias, op_input
 from litesmith.optimize._run import Feed, GraphRunner
 from litesmith.optimize._segments import Walk, affordable_samples
+from litesmith.optimize._shared_constants import shared_places
 
 Array = np.ndarray[Any, Any]
 FITTED_KINDS = ("CONV_2D", "DEPTHWISE_CONV_2D", "FULLY_CONNECTED")
@@ -77,9 +78,17 @@ class LayerPair:
         self.walk.operators[self.operator] = self.op
 
 
-def fittable(graph: Subgraph, index: int) -> bool:
-    """Say whether a layer can be fitted: float constants that only it reads, of a size that is worth it."""
-    op = graph.operators[index]
+def fittable(model: Model, subgraph: int) -> set[int]:
+    """Return the layers that can be fitted: float constants that only they hold, of a size that is worth it."""
+    graph, shared = model.subgraphs[subgraph], shared_places(model)
+    return {
+        index
+        for index, op in enumerate(graph.operators)
+        if _is_plain(graph, op) and (subgraph, op.inputs[1]) not in shared
+    }
+
+
+def _is_plain(graph: Subgraph, op: Operator) -> bool:
     if op.kind not in FITTED_KINDS:
         return False
     weight, bias = graph.tensors[op.inputs[1]], graph.tensor(op_bias(op))
@@ -99,6 +108,13 @@ def fittable(graph: Subgraph, index: int) -> bool:
 def most_samples(graph: Subgraph) -> int:
     """Return how many samples two models can be compared on, layer by layer, without taking too much memory."""
     return 2 * affordable_samples(graph, _WALK_BYTES)  # beyond half as many, floats are kept in 16 bits
+
+
+def single_sample_notes(samples: int) -> list[str]:
+    """Return what happens where no sample can be held out."""
+    if samples != 1:
+        return []
+    return ["one sample leaves none to judge a fit by: weights are not fitted, only biases; give some hundreds"]
 
 
 def layer_pairs(
@@ -158,11 +174,16 @@ def _pair(
         y = (seen if chosen_groups is None else seen[chosen_groups]) @ np.swapaxes(target, 1, 2) + bias
         if other is not None:
             y = y + _difference(before, after, other, sample, places, kept, groups)
-        columns, part = windows[1].columns(values, places), parts[sample % _HELD == _HELD - 1]
+        columns, part = windows[1].columns(values, places), parts[_is_held(sample, samples)]
         part.add(columns, y.astype(np.float32))
         if averaged:
             part.moments.add_mean(columns, y, _MEAN_WEIGHT * len(places))
     return LayerPair(index, new, rows, parts[0].done(), parts[1].done(), after)
+
+
+def _is_held(sample: int, samples: int) -> bool:
+    """Say whether a sample is held out: every fifth one, and the last of fewer."""
+    return sample % _HELD == _HELD - 1 or sample + 1 == samples < _HELD
 
 
 def _is_averaged(walk: Walk, op: Operator) -> bool:

@@ -13,6 +13,7 @@ from dataclasses import dataclass
 from litesmith.errors import OptimizeError, UsageError
 from litesmith.model import ABSENT, Model, Operator, Subgraph
 from litesmith.optimize._scheme import Rule
+from litesmith.optimize._shared_constants import shared_places
 
 WEIGHT_KINDS = ("CONV_2D", "DEPTHWISE_CONV_2D", "FULLY_CONNECTED", "TRANSPOSE_CONV")
 _DATA_POSITION = {"TRANSPOSE_CONV": 2}
@@ -97,6 +98,18 @@ def weight_layers(model: Model) -> list[WeightLayer]:
             found.append(WeightLayer(number, index, op.kind, name, op.inputs[1], first, last, id(buffer) in seen))
             seen.add(id(buffer))
     return found
+
+
+def sharing_layers(model: Model, layers: Iterable[WeightLayer]) -> list[WeightLayer]:
+    """Return the layers whose weights other tensors hold too."""
+    shared = shared_places(model)
+    return [layer for layer in layers if (layer.subgraph, layer.weight) in shared]
+
+
+def sharing_notes(layers: Sequence[WeightLayer], done: str) -> list[str]:
+    """Return that layers are not fitted to samples, and what was done instead; nothing where there are none."""
+    why = "other tensors share their weights, which a fit to what one layer reads would not suit"
+    return [f"{len(layers)} layers, first {layers[0].label}, are {done}: {why}"] if layers else []
 
 
 def op_input(op: Operator) -> int:

@@ -31,7 +31,7 @@ class Decision:
     Attributes:
         scheme: what is done.
         wanted: what was asked for.
-        reason: why the two differ; empty where they do not.
+        reason: why it is not done as asked for; empty where it is, and where a scheme of weights finds none.
         real: whether the operator works on reals at all; integer bookkeeping is neither quantized nor left float.
         forced: a rule asked for this scheme by name or index.
     """
@@ -45,6 +45,10 @@ class Decision:
     def refuse(self, reason: str, scheme: Scheme | None = None) -> Decision:
         """Return the decision to do something else, because of ``reason``."""
         return replace(self, scheme=scheme or SCHEMES["float"], reason=reason)
+
+    def stayed_float(self, reason: str, *, partly: bool) -> Decision:
+        """Return the decision after weights were not, or not all, stored smaller: for a reason, or as there are none."""
+        return replace(self, scheme=self.scheme if partly else SCHEMES["float"], reason=self.reason or reason)
 
 
 KnownRange = tuple[float, float]

@@ -23,6 +23,7 @@ from litesmith.optimize._prune_reorder import reordered
 from litesmith.optimize._prune_speed import PruneSpeed, measured_speed
 from litesmith.optimize._prune_store import check_store, half_of, store_sparse, stored_bytes, unpack_sparse
 from litesmith.optimize._run import Data
+from litesmith.optimize._shared_constants import Place, keep_shared
 from litesmith.result import Result
 
 Array = np.ndarray[Any, Any]
@@ -39,7 +40,8 @@ class PrunedLayer:
         subgraph, index, kind, name: which one; the name is that of the tensor it writes.
         weights, zeros: how many it has, and how many of them are zero now.
         stored_bytes: of its weights in the file, before and after, with the indices of the sparse form.
-        output_error: mean square error of what it writes over the variance of that, on the samples; None without data.
+        output_error: mean square error of what it writes over the variance of that, on the samples; None without data,
+            or with too few to tell.
         reason: why it was left dense; empty where it was pruned.
     """
 
@@ -165,8 +167,10 @@ def prune(
         notes += found
     else:
         pruned = _by_magnitude(source, _allocated(source, targets, sparsity, pattern, budget), pattern)
+    weights = [(layer.subgraph, layer.weight) for layer in targets]
+    pruned = keep_shared(source, pruned, weights)
     if store != "dense":
-        pruned = store_sparse(pruned, {(layer.subgraph, layer.weight) for layer in targets}, half=half_of(store))
+        pruned = store_sparse(pruned, _with_shared(pruned, weights), half=half_of(store))
     if check:
         check_runs(model, pruned)
     coverage = _coverage(source, pruned, layers, reasons, errors, sparsity, pattern, chosen, budget, store, notes)
@@ -175,6 +179,13 @@ def prune(
     if speed:
         coverage = replace(coverage, speed=measured_speed(model, pruned))
     return Pruned(pruned, coverage)
+
+
+def _with_shared(model: Model, weights: Sequence[Place]) -> set[Place]:
+    """Return weights with those of the layers that share them."""
+    buffers = {id(model.subgraphs[number].tensors[index].buffer) for number, index in weights}
+    places = {(layer.subgraph, layer.weight) for layer in weight_layers(model)}
+    return {(n, i) for n, i in places if id(model.subgraphs[n].tensors[i].buffer) in buffers}
 
 
 def refuse_integers(model: Model, layers: Sequence[WeightLayer] | dict[WeightLayer, Any], what: str) -> None:
@@ -234,12 +245,13 @@ def _targets(
         reason = _reason(layer, rule)
         if not reason:
             tensor = model.subgraphs[layer.subgraph].tensors[layer.weight]
-            if sparsity > 0:
+            number = rule.number if rule is not None else None
+            if number is not None:
+                check_pattern(pattern, number)
+            if (sparsity if number is None else number) > 0:
                 check_shape(pattern, tensor.shape, layer.kind, layer.label)
             _check_zero(tensor, layer)
-            if rule is not None and rule.number is not None:
-                check_pattern(pattern, rule.number)
-            targets[layer] = rule.number if rule is not None else None
+            targets[layer] = number
         else:
             reasons[layer] = reason
     if not targets and not any(rule.action == "skip" for rule in by_rule.values()):
@@ -297,7 +309,7 @@ def _real(tensor: Tensor) -> Array:
 def _allocated(model: Model, targets: Targets, sparsity: float, pattern: str, budget: str) -> dict[WeightLayer, float]:
     free = [layer for layer, number in targets.items() if number is None]
     shares = [sparsity] * len(free)
-    if budget == "global" and pattern != "2:4" and free:
+    if budget == "global" and pattern != "2:4" and free and sparsity > 0:
         rows = [rows_of(_real(model.subgraphs[t.subgraph].tensors[t.weight]), t.kind) for t in free]
         shares = allocate_by_weights(rows, sparsity, pattern)
     return {**dict(zip(free, shares, strict=True)), **{t: n for t, n in targets.items() if n is not None}}

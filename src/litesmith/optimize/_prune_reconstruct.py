@@ -13,8 +13,9 @@ from litesmith.errors import DataError
 from litesmith.model import Model
 from litesmith.optimize._calibrate import entry_points
 from litesmith.optimize._layer_fit import fit
-from litesmith.optimize._layer_pairs import fittable, input_moments, layer_pairs, most_samples
-from litesmith.optimize._layer_rules import WeightLayer
+from litesmith.optimize._layer_moments import Moments
+from litesmith.optimize._layer_pairs import fittable, input_moments, layer_pairs, most_samples, single_sample_notes
+from litesmith.optimize._layer_rules import WeightLayer, sharing_layers, sharing_notes
 from litesmith.optimize._output_error import OutputError
 from litesmith.optimize._prune_allocate import Curve, allocate_by_curves
 from litesmith.optimize._prune_patterns import from_rows, keep_mask, rows_of
@@ -28,6 +29,7 @@ from litesmith.optimize._prune_sensitivity import (
 )
 from litesmith.optimize._run import Data, Feed
 from litesmith.optimize._segments import spread_samples
+from litesmith.optimize._shared_constants import keep_shared
 from litesmith.progress import task
 
 Array = np.ndarray[Any, Any]
@@ -60,7 +62,9 @@ def measured_plan(
         return PrunePlan({**dict.fromkeys(free, sparsity), **fixed}, {})
     signature, subgraph = entry_points(model)[0]
     graph = model.subgraphs[subgraph]
-    inside = [layer for layer in targets if layer.subgraph == subgraph and fittable(graph, layer.operator)]
+    able = fittable(model, subgraph)
+    wanted = {layer: sparsity if number is None else number for layer, number in targets.items()}
+    inside = [t for t, share in wanted.items() if share > 0 and t.subgraph == subgraph and t.operator in able]
     fed = spread_samples(model, data, min(samples, _CURVE_SAMPLES), signature=signature)
     _check_fed(fed)
     moments = input_moments(model, subgraph, fed, [layer.operator for layer in inside], seed=seed)
@@ -73,7 +77,7 @@ def measured_plan(
     with task("Measuring sensitivity", total=len(inside)) as advance:
         for layer in inside:
             seen = moments.pop(layer.operator)
-            matter = row_importance(model, layer, seen, max(targets[layer] or sparsity, 0.5), pattern, judge, parts)
+            matter = row_importance(model, layer, seen, max(wanted[layer], 0.5), pattern, judge, parts)
             if layer not in fixed and budget == "global":
                 rows = rows_of_layer(graph.tensors[layer.weight], layer, seen)
                 curves[layer] = Curve(rows.size, grid, error_curve(seen, rows, grid, pattern, matter))
@@ -93,11 +97,14 @@ def reconstruct(
     sparsities = plan.sparsities
     signature, subgraph = entry_points(model)[0]
     graph = model.subgraphs[subgraph]
-    fitted = [index for index in range(len(graph.operators)) if fittable(graph, index)]
+    fitted = sorted(fittable(model, subgraph))
     here = {layer.operator: share for layer, share in sparsities.items() if layer.subgraph == subgraph}
     rest = {k: v for k, v in sparsities.items() if k.subgraph != subgraph or k.operator not in fitted}
-    notes = [f"{layer.label} was pruned by magnitude: its inputs cannot be looked at" for layer in rest]
-    start = _by_magnitude(model, rest, pattern)
+    unfit = sharing_layers(model, rest)
+    unseen = [layer for layer in rest if layer not in unfit]
+    notes = [f"{layer.label} was pruned by magnitude: its inputs cannot be looked at" for layer in unseen]
+    notes += sharing_notes(unfit, "pruned by magnitude")
+    start = keep_shared(model, _by_magnitude(model, rest, pattern), [(t.subgraph, t.weight) for t in rest])
     first = min((index for index in fitted if index in here), default=0)
     layers = [index for index in fitted if index >= first]
     affordable = most_samples(graph)
@@ -105,6 +112,7 @@ def reconstruct(
     _check_fed(fed)
     if len(fed) < min(samples, 50):
         notes.append(f"only {len(fed)} samples: some hundreds would serve better")
+    notes += single_sample_notes(len(fed))
     errors: dict[tuple[int, int], float] = {}
     result = start
     with task("Pruning", total=len(layers)) as advance:
@@ -114,15 +122,25 @@ def reconstruct(
             rows = pair.rows
             if here.get(pair.operator):
                 matter = plan.importance.get(pair.operator)
-                rows, mask = prune_rows(together, pair.rows, here[pair.operator], pattern, importance=matter)
+                mask = _mask(together, pair.rows, here[pair.operator], pattern, matter)
                 rows = pair.rows * mask
             rows = fit(pair.fitted, pair.held, rows, mask)
             rows = rows if mask is None else np.where(mask, rows, 0.0)
-            errors[subgraph, pair.operator] = pair.held.error(rows)
+            judge = pair.held if pair.held.count > 1 else together
+            if judge.count > 1:
+                errors[subgraph, pair.operator] = judge.error(rows)
             pair.replace(rows, together.bias(rows))
             result = replace(start, subgraphs=_with_graph(start, subgraph, pair.walk.graph()), source=None)
             advance(1)
     return result, errors, notes
+
+
+def _mask(moments: Moments, rows: Array, share: float, pattern: str, importance: Array | None) -> Array:
+    """Return the weights to keep: by their effect, or by size where one position tells nothing of that."""
+    if moments.count > 1:
+        return prune_rows(moments, rows, share, pattern, importance=importance)[1]
+    mask: Array = keep_mask(rows.reshape(-1, rows.shape[-1]) ** 2, share, pattern).reshape(rows.shape)
+    return mask
 
 
 def _check_fed(fed: Sequence[Feed]) -> None:

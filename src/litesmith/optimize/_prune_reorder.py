@@ -25,6 +25,7 @@ from litesmith.optimize._layer_rules import WeightLayer, op_input
 from litesmith.optimize._prune_patterns import BLOCK, units_to_zero
 from litesmith.optimize._run import Data, Feed, GraphRunner
 from litesmith.optimize._segments import spread_samples
+from litesmith.optimize._shared_constants import held_elsewhere
 from litesmith.progress import task
 
 Array = np.ndarray[Any, Any]
@@ -43,7 +44,7 @@ def reordered(model: Model, shares: Mapping[WeightLayer, float], data: Data | No
     """
     signature, subgraph = entry_points(model)[0]
     layers = {layer.operator: (layer, share) for layer, share in shares.items() if layer.subgraph == subgraph}
-    trace = Trace(model.subgraphs[subgraph])
+    trace = Trace(model.subgraphs[subgraph], held_elsewhere(model, subgraph))
     groups = [group for group in find_groups(trace) if _is_free(trace, group, layers)]
     variances: dict[int, Array] = {}
     if data is not None and groups:

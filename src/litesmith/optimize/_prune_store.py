@@ -9,8 +9,9 @@ DEQUANTIZE that XNNPACK folds, and blocks, four of which share an index, in 32; 
 
 from __future__ import annotations
 
-from collections.abc import Iterable
+from collections.abc import Callable, Iterable
 from dataclasses import replace
+from typing import Any
 
 import numpy as np
 
@@ -20,6 +21,8 @@ from litesmith.model._sparsity import densify
 from litesmith.optimize._layer_rules import weight_layers
 from litesmith.optimize._prune_patterns import BLOCK
 
+_Known = dict[Any, tuple[Tensor, Tensor]]
+"""Tensors as they were, with what they became, by what tells apart tensors of one buffer."""
 STORES = ("dense", "sparse", "sparse16", "sparse32")
 _HALF: dict[str, bool | None] = {"sparse": None, "sparse16": True, "sparse32": False}
 _INDEX_BYTES = {"Uint8Vector": 1, "Uint16Vector": 2, "Int32Vector": 4}
@@ -43,8 +46,9 @@ def store_sparse(model: Model, weights: Iterable[tuple[int, int]] | None = None,
         half: store the values of float weights in 16 bits; by default single values, but not blocks.
     """
     wanted = {(layer.subgraph, layer.weight) for layer in weight_layers(model)} if weights is None else set(weights)
+    packed: _Known = {}
     graphs = [
-        _stored(graph, sorted(t for g, t in wanted if g == number), half)
+        _stored(graph, sorted(t for g, t in wanted if g == number), half, packed)
         for number, graph in enumerate(model.subgraphs)
     ]
     return replace(model, subgraphs=tuple(graphs), source=None)
@@ -52,7 +56,8 @@ def store_sparse(model: Model, weights: Iterable[tuple[int, int]] | None = None,
 
 def unpack_sparse(model: Model) -> Model:
     """Return the model with sparse weights dense and their DENSIFY gone; tensors keep their index."""
-    return replace(model, subgraphs=tuple(map(_unpacked, model.subgraphs)))
+    dense: _Known = {}
+    return replace(model, subgraphs=tuple(_unpacked(graph, dense) for graph in model.subgraphs))
 
 
 def stored_bytes(tensor: Tensor) -> int:
@@ -104,7 +109,18 @@ def _halved(tensor: Tensor) -> Tensor:
     return replace(tensor, dtype="float16").with_array(short)
 
 
-def _stored(graph: Subgraph, weights: list[int], half: bool | None) -> Subgraph:
+def _once(known: _Known, tensor: Tensor, make: Callable[[Tensor], Tensor]) -> Tensor:
+    """Return what ``make`` makes of a tensor; one that shares its buffer with an earlier one goes on to share it."""
+    key = (id(tensor.buffer), tensor.dtype, tensor.shape, make is _widened)
+    if key not in known:
+        known[key] = tensor, make(tensor)
+    before, after = known[key]
+    if before.sparsity != tensor.sparsity:
+        return make(tensor)
+    return replace(tensor, dtype=after.dtype, buffer=after.buffer, sparsity=after.sparsity)
+
+
+def _stored(graph: Subgraph, weights: list[int], half: bool | None, known: _Known) -> Subgraph:
     tensors, front = list(graph.tensors), []
     renamed: dict[int, int] = {}
     # XNNPACK of LiteRT 2.3.0 fails to prepare an int8 FULLY_CONNECTED whose weights come from a DENSIFY.
@@ -115,7 +131,7 @@ def _stored(graph: Subgraph, weights: list[int], half: bool | None) -> Subgraph:
             continue
         if tensor.dtype == "int8" and index in dense_only:
             continue
-        packed = _smallest(tensor, half=half)
+        packed = _once(known, tensor, lambda tensor: _smallest(tensor, half=half))
         if not _is_smaller(packed):
             continue
         tensors[index] = packed
@@ -135,7 +151,7 @@ def _conversion(kind: str, source: int, target: int) -> Operator:
     return Operator(kind, (source,), (target,), options)
 
 
-def _unpacked(graph: Subgraph) -> Subgraph:
+def _unpacked(graph: Subgraph, known: _Known) -> Subgraph:
     alias: dict[int, int] = {}
     for op in graph.operators:
         if op.kind == "DENSIFY" and op.outputs[0] not in graph.outputs:
@@ -151,11 +167,13 @@ def _unpacked(graph: Subgraph) -> Subgraph:
     tensors = list(graph.tensors)
     for index, tensor in enumerate(tensors):
         if tensor.sparsity is not None and index in alias.values():
-            dense = densify(tensor)
-            if index in widened:
-                dense = replace(dense, dtype="float32").with_array(dense.array().astype(np.float32))
-            tensors[index] = dense
+            tensors[index] = _once(known, tensor, _widened if index in widened else densify)
     return replace(graph, tensors=tuple(tensors), operators=tuple(operators))
+
+
+def _widened(tensor: Tensor) -> Tensor:
+    dense = densify(tensor)
+    return replace(dense, dtype="float32").with_array(dense.array().astype(np.float32))
 
 
 def _widens(graph: Subgraph, op: Operator, alias: dict[int, int]) -> bool:

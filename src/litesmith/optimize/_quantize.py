@@ -4,7 +4,7 @@
 from __future__ import annotations
 
 import functools
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import replace
 
 from litesmith.errors import OptimizeError, UsageError
@@ -14,6 +14,7 @@ from litesmith.optimize._calibrate import DEFAULT_METHOD, calibrate
 from litesmith.optimize._cluster_shared import BREAKING, shared_weights
 from litesmith.optimize._coverage import Coverage
 from litesmith.optimize._data_free import data_free_ranges
+from litesmith.optimize._layer_rules import sharing_layers, weight_layers
 from litesmith.optimize._ranges import Ranges
 from litesmith.optimize._recovery import RECOVERY_MODULES, default_passes, in_order, recovered
 from litesmith.optimize._request import checked_request
@@ -54,9 +55,9 @@ def quantize(
             with less precision; or "float", which with rules quantizes only what they match.
         data: samples for calibration, and for recovery passes that need them.
         ranges: of the activations, where they are known already; with neither data nor ranges, integer schemes take
-            data-free ranges and say so.
+            data-free ranges and say so. Passes that change activations or ranges find others, on the data.
         rules: other schemes for single operators, as Rule or ``scheme:match``; later ones win.
-        io: the type of the model's inputs and outputs: "float", "int8" or "int16".
+        io: the type of the model's inputs and outputs: "float", or "int8" or "int16" where activations are integers.
         per_channel: whether weights have a scale for each output channel.
         method: of the calibration, see ``calibrate``.
         samples: how many to take at most, from all over the data; of an iterator the first ones, at most 1000.
@@ -99,10 +100,17 @@ def quantize(
     request = replace(request, weights={**shared, **(weights or {})})
     chosen = None if data is None else repeatable(data, samples)
 
-    names = tuple(recover or ())
+    names, notes = tuple(recover or ()), []
     if recover is None and chosen is not None and ranges is None:
-        names = tuple(name for name in default_passes(request) if not (shared and name in BREAKING))
+        names = default_passes(request)
+        dropped = [name for name in names if shared and name in BREAKING]
+        names = tuple(name for name in names if name not in dropped)
+        notes += _dropped_note(model, shared, dropped) if dropped else []
     passes = in_order(names)
+    if any(scheme.is_static for scheme in request.schemes) and ranges is not None:
+        notes += _replaced_ranges_note(passes, has_data=chosen is not None)
+    if "equalize" in passes:
+        notes += _left_alone_note(model)
     request = replace(request, add_biases="result" in passes.values())
 
     @functools.cache
@@ -120,7 +128,34 @@ def quantize(
     _complain(result.coverage, strict=strict, allow_unused_rules=allow_unused_rules)
     if passes:
         result = recovered(model, result, request, passes, chosen, calibrated, check=check, forced=recover is not None)
-    return result
+    return replace(result, coverage=replace(result.coverage, notes=(*result.coverage.notes, *notes)))
+
+
+def _dropped_note(model: Model, shared: Overrides, dropped: Sequence[str]) -> list[str]:
+    number, index = next(iter(shared))
+    name = model.subgraphs[number].tensors[index].name
+    what = f"values that the weights of {len(shared)} layers share, first {name!r}"
+    return [f"left out as they would tell apart {what}: {', '.join(dropped)}; name them (--recover) to have them"]
+
+
+def _replaced_ranges_note(passes: Mapping[str, str], *, has_data: bool) -> list[str]:
+    """Return that passes find ranges of their own, not those that were given; raise where there are no data for them."""
+    replacing = [name for name, stage in passes.items() if stage in ("model", "ranges")]
+    if replacing and not has_data:
+        raise UsageError(
+            f"the ranges given do not hold after {replacing[0]}, which needs samples to find others; give data, or leave "
+            f"{replacing[0]!r} out of the recovery passes"
+        )
+    return (
+        [f"the ranges given are replaced by those found on the data after {', '.join(replacing)}"] if replacing else []
+    )
+
+
+def _left_alone_note(model: Model) -> list[str]:
+    layers = sharing_layers(model, weight_layers(model))
+    if not layers:
+        return []
+    return [f"equalize leaves {len(layers)} layers alone, first {layers[0].label}: other tensors share their weights"]
 
 
 def refuse_quantized(model: Model) -> None:

@@ -124,7 +124,7 @@ def _checked(step: str, key: str, value: Any) -> Value:
         raise RecipeError(f"the step {step!r} has no option {key!r}; it has {known}")
     option = options[key]
     if option.kind is tuple:
-        words = (value,) if isinstance(value, str) else tuple(value)
+        words = _words(f"{key} of {step!r}", value)
         unknown = [word for word in words if option.choices and word not in option.choices]
         if unknown:
             raise RecipeError(f"{key} of {step!r} cannot be {unknown[0]!r}; choose from {', '.join(option.choices)}")
@@ -136,6 +136,15 @@ def _checked(step: str, key: str, value: Any) -> Value:
     if option.choices and value not in option.choices:
         raise RecipeError(f"{key} of {step!r} cannot be {value!r}; choose one of {', '.join(option.choices)}")
     return typing.cast(Value, value)
+
+
+def _words(what: str, value: Any) -> tuple[str, ...]:
+    """Return a list of words, or a single one as such a list."""
+    if isinstance(value, str):
+        return (value,)
+    if isinstance(value, (list, tuple)) and all(isinstance(word, str) for word in value):
+        return tuple(value)
+    raise RecipeError(f'{what} must be a list of words, such as ["one", "other"], not {value!r}')
 
 
 def _option_text(step: str, key: str, value: Value) -> str:
@@ -190,7 +199,7 @@ class Recipe:
             import tomllib
         else:
             import tomli as tomllib
-        text = source.read_text(encoding="utf-8") if isinstance(source, Path) else source
+        text = _read(source) if isinstance(source, Path) else source
         try:
             document = tomllib.loads(text)
         except tomllib.TOMLDecodeError as error:
@@ -198,7 +207,10 @@ class Recipe:
         unknown = [key for key in document if key != "step"]
         if unknown:
             raise RecipeError(f"a recipe has no {unknown[0]!r}; it has [[step]] tables only")
-        return cls(tuple(_step_of_table(table) for table in document.get("step", [])))
+        tables = document.get("step", [])
+        if not isinstance(tables, list) or not all(isinstance(table, dict) for table in tables):
+            raise RecipeError("the recipe has no [[step]] tables; write [[step]] with two brackets before each step")
+        return cls(tuple(map(_step_of_table, tables)))
 
     def to_toml(self, path: Path | None = None) -> str:
         """Return the TOML form; with ``path``, also write it there."""
@@ -234,6 +246,14 @@ class Recipe:
                     f"the step {after.name!r} comes after {before.name!r}, which would undo it or stand in its way; put "
                     f"{after.name!r} first"
                 )
+
+
+def _read(path: Path) -> str:
+    try:
+        return path.read_text(encoding="utf-8")
+    except (OSError, UnicodeDecodeError) as error:
+        why = getattr(error, "strerror", None) or error
+        raise RecipeError(f"the recipe {str(path)!r} cannot be read: {why}") from None
 
 
 def _parse_step(text: str) -> Step:
@@ -289,7 +309,7 @@ def _step_of_table(table: Mapping[str, Any]) -> Step:
     name = options.pop("name", None)
     if not isinstance(name, str):
         raise RecipeError('a [[step]] needs a name, such as name = "int8"')
-    rules = options.pop("rules", [])
+    rules = _words(f"the rules of {name!r}", options.pop("rules", []))
     try:
         return Step(name, options, tuple(map(Rule.parse, rules)))
     except UsageError as error:

@@ -25,6 +25,7 @@ import numpy as np
 
 from litesmith.errors import SessionError
 from litesmith.model import Model, Subgraph, Tensor
+from litesmith.model._expose import expose
 from litesmith.optimize._arithmetic import dequantize_array
 from litesmith.optimize._build import Quantized, build
 from litesmith.optimize._calibrate import DEFAULT_METHOD, MEMORY_BUDGET_BYTES, entry_points
@@ -33,6 +34,7 @@ from litesmith.optimize._ranges import Ranges
 from litesmith.optimize._request import Request
 from litesmith.optimize._run import Data, GraphRunner
 from litesmith.optimize._segments import as_fed, spread_samples
+from litesmith.optimize._shared_constants import for_all_holders
 from litesmith.optimize._weights import Overrides
 
 Array = np.ndarray[Any, Any]
@@ -105,7 +107,7 @@ def recovered(
 ) -> Quantized:
     """Apply passes, given with their stages; those that are not ``forced`` only where they help and LiteRT runs them."""
     search = _Search(model, result, request, passes, data, calibrated, check)
-    chosen = search.all() if forced or search.states[()].sqnr_db is None else search.best()
+    chosen = search.all() if forced else search.best() if search.is_measured else search.none()
     final = search.states[chosen].result
     return replace(final, coverage=replace(final.coverage, recovery=tuple(search.reports(chosen))))
 
@@ -129,6 +131,17 @@ class _Search:
         before = self._meter.sqnr_db(result.model)
         self.states: dict[Path, _State] = {(): _State(model, result.ranges, request.weights or {}, result, before)}
         self._failures: dict[str, str] = {}
+
+    @property
+    def is_measured(self) -> bool:
+        """Whether the samples show how close the outputs are."""
+        return self.states[()].sqnr_db is not None
+
+    def none(self) -> Path:
+        """Apply no pass, as none could be seen to help."""
+        why = "its effect cannot be measured, as the samples give no float but zero; name it (--recover) to have it"
+        self._failures = dict.fromkeys(self._passes, why)
+        return ()
 
     def all(self) -> Path:
         """Apply every pass, whether it helps or not."""
@@ -187,7 +200,8 @@ class _Search:
             elif module.STAGE == "ranges":
                 ranges = self._calibrated(source, module.METHOD)
             else:
-                overrides = {**overrides, **module.apply(source, self._request, ranges, self._data)}
+                found = module.apply(source, self._request, ranges, self._data)
+                overrides = {**overrides, **for_all_holders(source, found)}
             result = build(source, replace(self._request, weights=overrides), ranges, check=self._check)
         extended = (*path, name)
         self.states[extended] = _State(source, ranges, overrides, result, self._meter.sqnr_db(result.model))
@@ -214,6 +228,7 @@ def _unlike(before: Model, after: Model) -> int:
 class OutputMeter:
     """How close a quantized model's outputs are to those of the float model, on some samples of the first entry.
 
+    Where all outputs are integers, such as those of ARG_MAX, the floats that they are made of are compared.
     Of probabilities the scores behind them are compared: else the few samples on which a model is unsure would decide.
     Probabilities below what the quantized model can tell from zero count as equal.
     """
@@ -222,21 +237,21 @@ class OutputMeter:
         signature, self._subgraph = entry_points(model)[0]
         graph = model.subgraphs[self._subgraph]
         self._places = [place for place, t in enumerate(graph.outputs) if graph.tensors[t].dtype == "float32"]
+        self._inner = [] if self._places else _floats_behind(graph)
         producers = graph.producers()
-        self._is_softmax = [
-            graph.outputs[p] in producers and graph.operators[producers[graph.outputs[p]]].kind == "SOFTMAX"
-            for p in self._places
-        ]
-        size = 4 * sum(graph.tensors[graph.outputs[place]].elements for place in self._places)
+        measured = self._measured(graph)
+        self._is_softmax = [t in producers and graph.operators[producers[t]].kind == "SOFTMAX" for t in measured]
+        size = 4 * sum(graph.tensors[t].elements for t in measured)
         count = min(_METER_SAMPLES, max(MEMORY_BUDGET_BYTES // max(size, 1), 1))
         self._samples = [] if data is None else spread_samples(model, data, count, signature=signature)
         self._expected = [[array.copy() for array in arrays] for arrays in self._outputs(model)]
 
     def sqnr_db(self, quantized: Model) -> float | None:
         """Return the signal over the error, the mean over the outputs in decibels; None where none is real."""
-        signal, error = np.zeros(len(self._places)), np.zeros(len(self._places))
         graph = quantized.subgraphs[self._subgraph]
-        floors = [max(_LEAST_PROBABILITY, 2 * _step(graph, graph.outputs[place])) for place in self._places]
+        measured = self._measured(graph)
+        signal, error = np.zeros(len(measured)), np.zeros(len(measured))
+        floors = [max(_LEAST_PROBABILITY, 2 * _step(graph, tensor)) for tensor in measured]
         for expected, got in zip(self._expected, self._outputs(quantized), strict=True):
             for place, (x, y) in enumerate(zip(expected, got, strict=True)):
                 if self._is_softmax[place]:
@@ -252,10 +267,33 @@ class OutputMeter:
 
     def _outputs(self, model: Model) -> Iterator[list[Array]]:
         graph = model.subgraphs[self._subgraph]
-        runner = GraphRunner(model, subgraph=self._subgraph)
+        measured = self._measured(graph)
+        opened = expose(model, self._inner, subgraph=self._subgraph) if self._inner else model
+        runner = GraphRunner(opened, subgraph=self._subgraph)
         for feed in self._samples:
             runner.run(as_fed(graph, feed))
-            yield [_reals(runner.view(graph.outputs[p]), graph.tensors[graph.outputs[p]]) for p in self._places]
+            yield [_reals(runner.view(t), graph.tensors[t]) for t in measured]
+
+    def _measured(self, graph: Subgraph) -> list[int]:
+        """Return the tensors to compare; inner ones have the same index in both models."""
+        return [*(graph.outputs[place] for place in self._places), *self._inner]
+
+
+def _floats_behind(graph: Subgraph) -> list[int]:
+    """Return the computed floats that the operators which write integer outputs read, through other integers too."""
+    producers = graph.producers()
+    found: dict[int, None] = {}
+    ahead = [t for t in graph.outputs if t in producers]
+    seen = set(ahead)
+    while ahead:
+        tensor = ahead.pop(0)
+        if graph.tensors[tensor].dtype == "float32":
+            found[tensor] = None
+            continue
+        read = {t for t in graph.operators[producers[tensor]].inputs if t in producers} - seen
+        seen |= read
+        ahead += sorted(read)
+    return list(found)
 
 
 def _step(graph: Subgraph, tensor: int) -> float:

@@ -59,13 +59,19 @@ def checked_request(
     _choose("the head", head, HEADS)
     _choose("the range method", method, METHODS)
     _choose("the ranges of weights", weight_ranges, WEIGHT_METHODS)
+    parsed = tuple(rule if isinstance(rule, Rule) else Rule.parse(rule) for rule in rules)
+    if io != "float" and not any(s.is_static for s in (base, *(find_scheme(rule.scheme) for rule in parsed))):
+        raise UsageError(
+            f"inputs and outputs cannot be {io} in the scheme {scheme}, which computes in float; take int8 or int16x8, or "
+            "leave inputs and outputs float (--io float)"
+        )
     if head == "auto":
         head = "same" if strict or io != "float" else "dynamic"
     if min_weight_elements is None:
         min_weight_elements = _LEAST_HYBRID_ELEMENTS if base.hybrid else 0
     return Request(
         scheme=scheme,
-        rules=tuple(rule if isinstance(rule, Rule) else Rule.parse(rule) for rule in rules),
+        rules=parsed,
         io=io,
         per_channel=per_channel,
         weight_ranges=weight_ranges,

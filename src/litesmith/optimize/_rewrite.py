@@ -48,6 +48,7 @@ class Rewritten:
         operator_indices: where each operator of the float subgraph went.
         conversions: how many conversions were added, by kind.
         widened: names of tensors whose scale was widened beyond their range.
+        decisions: what really became of the operators.
     """
 
     graph: Subgraph
@@ -55,6 +56,7 @@ class Rewritten:
     operator_indices: tuple[int, ...]
     conversions: dict[str, int]
     widened: tuple[str, ...]
+    decisions: tuple[Decision, ...]
 
 
 def rewrite(
@@ -94,13 +96,14 @@ class Rewriter:
         self._copies: dict[tuple[Any, ...], int] = {}
         self._home: dict[int, Affine] = {}  # integer tensors, as their producer writes them
         self._claimed: set[int] = set()  # float constants whose index now holds an integer one
-        self._float_users = self._constants_in_float()
         self._stored = StoredWeights(self)
+        self.float_users: set[int] = set()  # constants that stay in the file as float
+        self.float_users = self._constants_in_float()
 
     def run(self) -> Rewritten:
         """Carry out the plan."""
         self._type_inputs()
-        places = []
+        places, decisions = [], list(self.decisions)
         for index, op in enumerate(self.graph.operators):
             decision = self.decisions[index]
             if op.kind in LSTM_KINDS and decision.scheme.is_static:
@@ -110,7 +113,7 @@ class Rewriter:
             elif decision.scheme.is_static:
                 new = self._integer(index, op, RULES[op.kind], decision)
             else:
-                new = self._float(op, decision)
+                new, decisions[index] = self._float(op, decision)
             places.append(len(self.operators))
             self.operators.append(new)
         outputs = {t: self._output(t) for t in dict.fromkeys(self.graph.outputs)}
@@ -121,16 +124,18 @@ class Rewriter:
             outputs=tuple(outputs[t] for t in self.graph.outputs),
         )
         names = self.widened | {self.graph.tensors[t].name for t in self.groups.widened}
-        return Rewritten(graph, outputs, tuple(places), dict(self.conversions), tuple(sorted(names)))
+        widened = tuple(sorted(names))
+        return Rewritten(graph, outputs, tuple(places), dict(self.conversions), widened, tuple(decisions))
 
     # ---------------------------------------------------------------- tensors
 
     def _constants_in_float(self) -> set[int]:
-        """Return the constants that some float operator reads as they are."""
+        """Return the constants that some operator with float activations reads as they are."""
         users: set[int] = set(self.graph.outputs)
         for op, decision in zip(self.graph.operators, self.decisions, strict=True):
-            if not decision.scheme.is_static and decision.scheme.weights == "float32":
-                users.update(op.inputs)
+            if not decision.scheme.is_static:
+                replaced, _ = self._stored.replaced(op, decision.scheme)
+                users.update(t for position, t in enumerate(op.inputs) if position not in replaced)
         return users
 
     def add(self, tensor: Tensor) -> int:
@@ -140,7 +145,7 @@ class Rewriter:
 
     def place_constant(self, source: int, tensor: Tensor, suffix: str) -> int:
         """Put a constant in the place of the float one it stands for; behind, where that is still needed."""
-        if source in self._claimed or source in self._float_users or source in self.graph.inputs:
+        if source in self._claimed or source in self.float_users or source in self.graph.inputs:
             return self.add(replace(tensor, name=f"{tensor.name}/{suffix}"))
         self._claimed.add(source)
         self.tensors[source] = tensor
@@ -229,11 +234,12 @@ class Rewriter:
 
     # ---------------------------------------------------------------- operators
 
-    def _float(self, op: Operator, decision: Decision) -> Operator:
+    def _float(self, op: Operator, decision: Decision) -> tuple[Operator, Decision]:
         if op.kind in TYPE_BLIND:
-            return op
+            return op, decision
         op = replace(op, inputs=tuple(self.read(t, None) for t in op.inputs))
-        return self._stored.apply(op, decision.scheme)
+        new, reason = self._stored.apply(op, decision.scheme)
+        return new, decision if new is not op and not reason else decision.stayed_float(reason, partly=new is not op)
 
     def _integer(self, index: int, op: Operator, rule: KernelRule, decision: Decision) -> Operator:
         domain = decision.scheme.domain
@@ -266,6 +272,7 @@ class Rewriter:
         axis = rule.axis if self.settings.per_channel else None
         output = Node(real_outputs(op, rule)[0], domain)
         input_scale = self.groups.parameters(data).scale
+        override = self.settings.overrides.get((self.subgraph, source))
         layer = layer_weights(
             self.graph.tensors[source],
             self.graph.tensors[bias_index] if has_bias else None,
@@ -275,7 +282,7 @@ class Rewriter:
             output_scale=self.groups.parameters(output).scale,
             bias_dtype="int64" if domain == "int16" else "int32",
             method=self.settings.weight_method,
-            override=self.settings.overrides.get((self.subgraph, source)),
+            override=override if override and override.fits(rule.axis, decision.scheme.bits) else None,
             taps=rule.taps,
         )
         if layer.widened:

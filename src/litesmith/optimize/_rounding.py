@@ -85,7 +85,7 @@ def learn(layer: LayerInputs, scales: Array, *, steps: int = _STEPS) -> WeightOv
     first = min((nearest, compensated), key=lambda rows: _loss(layer, rows * steps_of, seen))
     learned = _learned(layer, scales, first, seen, largest_integer(bits), steps)
     best = min((nearest, compensated, learned), key=lambda rows: _loss(layer, rows * steps_of, held_out))
-    return None if best is nearest else WeightOverride(layer.stored(best).astype(np.int8), scales)
+    return None if best is nearest else layer.override(best, scales)
 
 
 def _learned(layer: LayerInputs, scales: Array, first_guess: Array, seen: Array, limit: int, steps: int) -> Array:

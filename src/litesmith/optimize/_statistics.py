@@ -17,6 +17,8 @@ import numpy as np
 Array = np.ndarray[Any, Any]
 BINS = 2048
 _BLOCK = 16
+_RARE = 4
+"""A tail of less than one value in so many blocks is looked for in their maxima; a longer one in all values."""
 _HISTOGRAM_SAMPLES = 8192
 _DECAY = 0.95
 
@@ -59,18 +61,25 @@ class TensorStatistics:
 def _extreme(flat: Array, tail: float, toward: Any) -> tuple[float, float]:
     """Return the extreme value and the one with a share of ``tail`` of the values beyond it."""
     beyond = int(flat.size * tail)
-    if beyond == 0 or flat.size < 4 * _BLOCK:
+    if beyond == 0:
         extreme = float(toward.reduce(flat))
         return extreme, extreme
+    if beyond * _RARE * _BLOCK > flat.size:
+        return _kept(flat, beyond, toward)
     whole = flat.size - flat.size % _BLOCK
     blocks = toward.reduce(flat[:whole].reshape(_BLOCK, -1), axis=0)
     if whole != flat.size:
         blocks = np.append(blocks, flat[whole:])
-    extreme = float(toward.reduce(blocks))
+    return _kept(blocks, beyond, toward)
+
+
+def _kept(values: Array, beyond: int, toward: Any) -> tuple[float, float]:
+    """Return the extreme of values, and the one that has so many beyond it."""
+    extreme = float(toward.reduce(values))
     if not math.isfinite(extreme):
         return extreme, extreme
-    position = blocks.size - 1 - beyond if toward is np.maximum else beyond
-    return extreme, float(np.partition(blocks, position)[position])
+    position = values.size - 1 - beyond if toward is np.maximum else beyond
+    return extreme, float(np.partition(values, position)[position])
 
 
 class Histogram:

@@ -34,21 +34,60 @@ class StoredWeights:
     def __init__(self, rewriter: Rewriter) -> None:
         self._rewriter = rewriter
         self._widened: dict[int, int] = {}  # stored constant → its float form behind a DEQUANTIZE
+        self._reaches: dict[int, float] = {}  # constant → its largest magnitude
 
-    def apply(self, op: Operator, scheme: Scheme) -> Operator:
-        """Return the operator on stored weights."""
+    def replaced(self, op: Operator, scheme: Scheme) -> tuple[tuple[int, ...], str]:
+        """Return the inputs that get another form, and why not all of them that could; neither where there are none."""
         if scheme.weights == "float32":
-            return op
+            return (), ""
         if scheme.weights == "float16":
-            return self._half(op)
-        if scheme.hybrid and op.kind in HYBRID_WEIGHTS and HYBRID_WEIGHTS[op.kind] and scheme.bits == 8:
-            return self._recurrent(op)
+            constants = [p for p, t in enumerate(op.inputs) if self._is_float_constant(t)]
+            wide = [p for p in constants if self._reach(op.inputs[p]) > _LARGEST_FLOAT16]
+            return tuple(p for p in constants if p not in wide), self._too_wide(op.inputs[wide[0]]) if wide else ""
+        if HYBRID_WEIGHTS.get(op.kind):
+            return self._recurrent_inputs(op, scheme)
         if op.kind not in STORED_WEIGHTS:
-            return op
+            return (), ""
+        position = STORED_WEIGHTS[op.kind][0]
+        obstacle = self._obstacle(op.inputs[position], scheme)
+        return (() if obstacle is not None else (position,)), obstacle or ""
+
+    def apply(self, op: Operator, scheme: Scheme) -> tuple[Operator, str]:
+        """Return the operator on stored weights, and why some of them stay float."""
+        positions, reason = self.replaced(op, scheme)
+        if scheme.weights == "float16":
+            return self._half(op, positions), reason
+        if not positions:
+            return op, reason
+        return self._recurrent(op, positions) if HYBRID_WEIGHTS.get(op.kind) else self._weights(op, scheme), reason
+
+    def _obstacle(self, source: int, scheme: Scheme) -> str | None:
+        """Return why weights stay float, empty where there are none in the file; None where they need not."""
+        tensor = self._tensor(source) if 0 <= source < len(self._rewriter.graph.tensors) else None
+        if tensor is None or not tensor.is_constant or tensor.dtype != "float32":
+            return ""
+        if not self._is_float_constant(source):
+            return f"its weights {tensor.name!r} are stored sparse or outside the file"
+        least = self._rewriter.settings.min_elements
+        if tensor.elements < least:
+            return f"{tensor.elements} weights are fewer than the {least} that are worth it (min_weight_elements)"
+        if not scheme.hybrid and source in self._rewriter.float_users:
+            return f"another operator reads {tensor.name!r} as float: a smaller copy would only be added to the file"
+        return None
+
+    def _reach(self, source: int) -> float:
+        if source not in self._reaches:
+            values = self._tensor(source).array()
+            self._reaches[source] = float(np.abs(values[np.isfinite(values)]).max(initial=0.0))
+        return self._reaches[source]
+
+    def _too_wide(self, source: int) -> str:
+        name = self._tensor(source).name
+        return f"{name!r} reaches {self._reach(source):.3g}, beyond the {_LARGEST_FLOAT16:g} of float16"
+
+    def _weights(self, op: Operator, scheme: Scheme) -> Operator:
         position, axis = STORED_WEIGHTS[op.kind]
         source = op.inputs[position]
-        if not self._is_float_constant(source) or self._tensor(source).elements < self._rewriter.settings.min_elements:
-            return op
         if scheme.block and self._fits_blocks(op, source, scheme.block):
             return self._blockwise(op, source, scheme.block)
         direct = (scheme.hybrid or op.kind == "EMBEDDING_LOOKUP") and scheme.weights in _DIRECT.get(op.kind, ())
@@ -82,6 +121,8 @@ class StoredWeights:
     def _integers(self, source: int, axis: int | None, bits: int, taps: tuple[int, ...] = ()) -> int:
         tensor = self._tensor(source)
         override = self._rewriter.settings.overrides.get((self._rewriter.subgraph, source))
+        if override is not None and not override.fits(axis or 0, bits):
+            override = None
         if not self._rewriter.settings.per_channel or len(tensor.shape) < 2:
             axis = None
         if override is not None:
@@ -110,23 +151,33 @@ class StoredWeights:
             self._widened[stored] = target
         return self._widened[stored]
 
-    def _half(self, op: Operator) -> Operator:
+    def _half(self, op: Operator, positions: tuple[int, ...]) -> Operator:
         inputs = list(op.inputs)
         for position, source in enumerate(op.inputs):
-            if not self._is_float_constant(source):
-                continue
-            values = self._tensor(source).array()
-            if np.any(np.abs(values[np.isfinite(values)]) > _LARGEST_FLOAT16):
+            if position in positions:
+                half = self._tensor(source).array().astype(np.float16)
+                inputs[position] = self._dequantized(self._rewriter.constant(source, half, None, key="float16"), 16)
+            elif self._is_float_constant(source):
                 self._rewriter.widened.add(self._tensor(source).name)
-                continue
-            half = values.astype(np.float16)
-            inputs[position] = self._dequantized(self._rewriter.constant(source, half, None, key="float16"), 16)
-        return replace(op, inputs=tuple(inputs))
+        return replace(op, inputs=tuple(inputs)) if positions else op
 
-    def _recurrent(self, op: Operator) -> Operator:
+    def _recurrent_inputs(self, op: Operator, scheme: Scheme) -> tuple[tuple[int, ...], str]:
+        """Return the weights of a recurrent operator: its kernel takes all of them as integers, or none."""
         positions = [p for p in HYBRID_WEIGHTS[op.kind] if p < len(op.inputs) and op.inputs[p] != ABSENT]
-        if not all(self._is_float_constant(op.inputs[p]) for p in positions):
-            return op  # the kernel takes all of them as integers, or none
+        others = [op.inputs[p] for p in positions if not self._is_float_constant(op.inputs[p])]
+        if len(others) == len(positions):
+            return (), ""
+        if not scheme.hybrid or scheme.bits != 8:
+            return (
+                (),
+                f"LiteRT takes the weights of {op.kind} in the schemes dynamic and float16 only, not {scheme.name}",
+            )
+        if others:
+            name = self._rewriter.tensors[others[0]].name
+            return (), f"its kernel takes all weights as integers or none, and {name!r} is no float constant"
+        return tuple(positions), ""
+
+    def _recurrent(self, op: Operator, positions: tuple[int, ...]) -> Operator:
         inputs = list(op.inputs)
         for position in positions:
             inputs[position] = self._integers(op.inputs[position], None, 8)

@@ -18,10 +18,22 @@ Array = np.ndarray[Any, Any]
 
 @dataclass(frozen=True, eq=False)
 class WeightOverride:
-    """Weights that a recovery pass has quantized already: integers, and a scale for each channel (or one)."""
+    """Weights that a recovery pass has quantized already: integers, and a scale for each channel (or one).
+
+    ``axis`` has the channels, and the integers fit into ``bits``; what is not given is judged by the numbers.
+    """
 
     integers: Array
     scales: Array
+    axis: int | None = None
+    bits: int | None = None
+
+    def fits(self, axis: int, bits: int) -> bool:
+        """Say whether an operator can take it that wants so many bits, and a scale for each index along ``axis``."""
+        limit, count = 2 ** (bits - 1), np.size(self.scales)
+        if self.bits not in (None, bits) or not np.all((self.integers >= -limit) & (self.integers < limit)):
+            return False
+        return count == 1 or (count == self.integers.shape[axis] and self.axis in (None, axis))
 
 
 Overrides = Mapping[tuple[int, int], WeightOverride]
