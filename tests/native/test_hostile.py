@@ -9,7 +9,7 @@ from typing import Any
 import numpy as np
 import pytest
 
-from litesmith.model import Builder, Model, Value, sparsify
+from litesmith.model import Builder, Model, Quantization, Value, sparsify
 from litesmith.optimize import quantize
 
 Array = np.ndarray[Any, Any]
@@ -183,3 +183,129 @@ def test_a_refused_shape_does_not_spoil_the_next(delegated: Any) -> None:
     interpreter.set_tensor(place, np.ones((2, 8, 8, 32), np.float32))
     interpreter.invoke()
     assert interpreter.get_tensor(interpreter.get_output_details()[0]["index"]).shape == (2, 8, 8, 64)
+
+
+def sparse_chain(b: Builder, x: Value, filters: int, *, zeros: float = 0.9) -> Value:
+    """A 1x1 convolution with mostly zeros."""
+    weights = numbers(b, filters, 1, 1, x.shape[-1]) * (b.random.random((filters, 1, 1, x.shape[-1])) > zeros)
+    return b.conv2d(x, filters, weight=weights.astype(np.float32))
+
+
+def test_paddings_of_a_sparse_chain_that_overflow(delegated: Any) -> None:
+    b = Builder("pads", seed=0)
+    most = np.iinfo(np.int32).max
+    x = sparse_chain(b, b.input("x", (1, 32, 32, 128)), 128)
+    padded = b.op(
+        "PAD", x, np.array([[0, 0], [most, most], [1, 1], [0, 0]], np.int32), outputs=[((1, 30, 34, 128), "float32")]
+    )
+    with pytest.raises((RuntimeError, ValueError)):
+        delegated(b.build({"y": sparse_chain(b, padded, 128)}).to_bytes())
+
+
+def test_what_is_unpacked_into_another_shape(delegated: Any) -> None:
+    b = Builder("unpacked", seed=0)
+    x = sparse_chain(b, b.input("x", (1, 32, 32, 128)), 128)
+    packed = b.constant(np.zeros((1, 1, 1, 1), np.float32), "packed")
+    weights = b.op("DENSIFY", packed, outputs=[((1, 3, 3, 128), "float32")])
+    window = {"padding": "SAME", "stride_h": 1, "stride_w": 1, "depth_multiplier": 1}
+    y = b.op(
+        "DEPTHWISE_CONV_2D", x, weights, np.zeros(128, np.float32), outputs=[((1, 32, 32, 128), "float32")], **window
+    )
+    model = b.build({"y": sparse_chain(b, y, 128)})
+    tensors = list(model.main.tensors)
+    tensors[packed.index] = sparsify(tensors[packed.index])
+    model = replace(model, subgraphs=(replace(model.main, tensors=tuple(tensors)),))
+    try:
+        taken = delegated(model.to_bytes()).taken()
+    except (RuntimeError, ValueError):
+        return  # what the stock engine says to it depends on its version
+    assert "DEPTHWISE_CONV_2D" not in taken
+
+
+def test_more_values_than_can_be_counted(delegated: Any) -> None:
+    b = Builder("many", seed=0)
+    x = b.input("x", (65536, 1))
+    wide = np.where(np.arange(65536) % 10 == 0, 1, 0).astype(np.float32)
+    x = b.op("FULLY_CONNECTED", x, wide[:, None], outputs=[((65536, 65536), "float32")])
+    model = b.build({"y": b.op("FULLY_CONNECTED", x, wide[None], outputs=[((65536, 1), "float32")])})
+    with pytest.raises((RuntimeError, ValueError)):
+        delegated(model.to_bytes())
+
+
+SCALE = Quantization(scale=(1e-3,), zero_point=(0,))
+
+
+def int16(b: Builder, kind: str, x: Any, *more: Any, shapes: Any = None, **options: Any) -> Any:
+    return b.op(kind, x, *more, outputs=shapes, quantization=SCALE, **options)
+
+
+@pytest.mark.parametrize("case", ["transpose", "slice", "split"])
+def test_moves_that_leave_their_tensor(case: str, delegated: Any) -> None:
+    b = Builder(case, seed=0)
+    x = b.input("x", (1000, 2), "int16", quantization=SCALE)
+    most = np.iinfo(np.int32).max
+    if case == "transpose":
+        y = int16(b, "TRANSPOSE", x, np.array([0, 0], np.int32), shapes=[((1000, 1000), "int16")])
+    elif case == "slice":
+        bounds = np.array([most, 0], np.int32), np.array([2, 2], np.int32)
+        y = int16(b, "SLICE", x, *bounds, shapes=[((2, 2), "int16")])
+    else:
+        parts = [((500, 2), "int16"), ((500, 2), "int8")]
+        y = b.op("SPLIT", np.array(0, np.int32), x, outputs=parts, quantization=SCALE, num_splits=2)[1]
+    try:
+        taken = delegated(b.build({"y": y}).to_bytes()).taken()
+    except (RuntimeError, ValueError):
+        return
+    assert taken == []
+
+
+def test_a_mean_of_very_many_values(stock: Any, delegated: Any) -> None:
+    b = Builder("mean", seed=0)
+    x = b.input("x", (1, 256, 257, 2), "int16", quantization=SCALE)
+    model = b.build({"y": int16(b, "MEAN", x, np.array([1, 2], np.int32), keep_dims=False)}).to_bytes()
+    got = delegated(model)
+    assert got.taken() == ["MEAN"]
+    np.testing.assert_array_equal(got.outputs()[0], stock(model).outputs()[0])
+
+
+@pytest.mark.parametrize("threads", [1, 2])
+def test_nothing_in_gives_nothing_out(threads: int, delegated: Any) -> None:
+    b = Builder("nothing", seed=0)
+    x = b.input("x", (0, 8, 8, 16), "int16", quantization=SCALE)
+    one = b.constant(np.array([5], np.int16), quantization=SCALE)
+    got = delegated(
+        b.build({"y": int16(b, "MUL", x, one, fused_activation_function="NONE")}).to_bytes(), threads=threads
+    )
+    assert got.outputs()[0].shape == (0, 8, 8, 16)
+
+
+@pytest.mark.parametrize("isa", ["auto", "avx2", "scalar"])
+def test_what_is_not_a_number_stays_so(isa: str, stock: Any, delegated: Any) -> None:
+    b = Builder("nan", seed=0)
+    x = b.op("MUL", b.input("x", (1, 32, 32, 128)), np.full(1, np.nan, np.float32), fused_activation_function="NONE")
+    model = b.build({"y": sparse_chain(b, sparse_chain(b, x, 128), 128)}).to_bytes()
+    got = delegated(model, isa=isa)
+    assert "CONV_2D" in got.taken()
+    np.testing.assert_array_equal(np.isnan(got.outputs()[0]), np.isnan(stock(model).outputs()[0]))
+
+
+def test_a_padding_inside_a_block_that_leaves_as_well(stock: Any, delegated: Any) -> None:
+    b = Builder("leaves", seed=0)
+    x = b.conv2d(b.input("x", (1, 56, 56, 24)), 144, activation="RELU6")
+    padded = b.op("PAD", x, AROUND)
+    y = b.conv2d(b.depthwise_conv2d(padded, kernel=3, padding="VALID", activation="RELU6"), 24)
+    assert_like_stock(b.build({"padded": padded, "y": y}), stock, delegated)
+
+
+def test_an_unpacked_constant_that_is_added(stock: Any, delegated: Any) -> None:
+    b = Builder("added", seed=0)
+    x = sparse_chain(b, b.input("x", (1, 32, 32, 128)), 128)
+    packed = b.constant(np.where(b.random.random((1, 32, 32, 128)) > 0.9, 1, 0).astype(np.float32), "packed")
+    added = b.op(
+        "ADD", x, b.op("DENSIFY", packed, outputs=[((1, 32, 32, 128), "float32")]), fused_activation_function="NONE"
+    )
+    model = b.build({"y": sparse_chain(b, added, 128)})
+    tensors = list(model.main.tensors)
+    tensors[packed.index] = sparsify(tensors[packed.index])
+    model = replace(model, subgraphs=(replace(model.main, tensors=tuple(tensors)),))
+    assert "CONV_2D" in assert_like_stock(model, stock, delegated).taken()

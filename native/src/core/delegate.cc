@@ -65,19 +65,23 @@ bool IsComplete(const NodeView& node, const OpEntry& entry) {
   return true;
 }
 
+constexpr int kFarthest = 1 << 15;  // steps and kernels up to this: a window's extent fits an int
+
 template <class Params>
 bool HasSteps(const Params& p) {
-  return p.stride_width > 0 && p.stride_height > 0;
+  return p.stride_width > 0 && p.stride_height > 0 && std::max(p.stride_width, p.stride_height) <= kFarthest;
 }
 template <class Params>
 bool HasStepsAndDilations(const Params& p) {
-  return HasSteps(p) && p.dilation_width > 0 && p.dilation_height > 0;
+  return HasSteps(p) && p.dilation_width > 0 && p.dilation_height > 0 &&
+         std::max(p.dilation_width, p.dilation_height) <= kFarthest;
 }
 
 // Whether windows move forward; of a node that is complete.
 bool MovesForward(const NodeView& node) {
   const auto is_window = [](const TfLiteTensor& weights) {
-    return weights.dims->size == 4 && weights.dims->data[1] > 0 && weights.dims->data[2] > 0;
+    const int* dims = weights.dims->data;
+    return weights.dims->size == 4 && dims[1] > 0 && dims[2] > 0 && std::max(dims[1], dims[2]) <= kFarthest;
   };
   switch (node.code()) {
     case kConv2d: return HasStepsAndDilations(node.params<ConvParams>()) && is_window(node.input(1));
@@ -122,7 +126,7 @@ Delegate::Delegate(Options options, const KernelTable* kernels, std::string no_k
 ThreadPool* Delegate::PoolFor(const TfLiteContext* context) {
   std::lock_guard<std::mutex> lock(mutex_);
   if (!pool_) {
-    const int wanted = options_.num_threads > 0 ? options_.num_threads : context->recommended_num_threads;
+    const int wanted = options_.num_threads > 0 ? options_.num_threads : std::min(context->recommended_num_threads, 256);
     pool_ = std::make_unique<ThreadPool>(wanted);
   }
   return pool_.get();
@@ -168,6 +172,9 @@ std::vector<int> Delegate::Decide(TfLiteContext* context) {
   taken_.clear();
   unread_.clear();
   if (options_.only_node >= 0) origins_.padded.clear();  // the PAD before it is left to the stock engine
+  // A tier without sparse kernels of its own has the reference ones, which are for tests.
+  const bool has_kernels = kernels_->f32_spmm[0].run != ScalarTable().f32_spmm[0].run;
+  const bool sparse = options_.sparse && (has_kernels || options_.isa != "auto");
   for (const NodeView& node : nodes) {
     std::string& note = notes[node.index()];
     note = "the operator is not implemented";
@@ -178,7 +185,7 @@ std::vector<int> Delegate::Decide(TfLiteContext* context) {
     } else if (std::unique_ptr<Op> op = options_.int16 ? Make(Family::kInt16, node, &note) : nullptr) {
       note = op->kernel_name();
       taken_[node.index()] = Family::kInt16;
-    } else if (std::unique_ptr<Op> op = options_.sparse ? Make(Family::kSparse, node, &note) : nullptr) {
+    } else if (std::unique_ptr<Op> op = sparse ? Make(Family::kSparse, node, &note) : nullptr) {
       note = op->kernel_name();
       candidates.push_back({node, std::move(op)});
     }
@@ -298,7 +305,12 @@ void Delegate::TakeUnread(const std::vector<NodeView>& nodes) {
     for (const auto& entry : map) tensors.insert(entry.first);
     return tensors;
   };
-  for (int node : UnreadNodes(nodes, keys(origins_.densified), all)) taken_[node] = Family::kUnread;
+  std::set<int> densified = keys(origins_.densified);
+  for (const NodeView& node : nodes) {
+    if (!taken_.count(node.index())) continue;
+    for (int i : MakeTaken(node)->RuntimeInputs()) densified.erase(node.input_id(i));
+  }
+  for (int node : UnreadNodes(nodes, densified, all)) taken_[node] = Family::kUnread;
 
   std::set<int> widened = keys(origins_.widened);
   std::vector<int> readers;

@@ -122,13 +122,13 @@ Origins FindOrigins(TfLiteContext* context) {
     const int input = node->inputs->data[0];
     const TfLiteTensor& source = context->tensors[input];
     const bool is_sparse = source.sparsity != nullptr, is_half = source.type == kTfLiteFloat16;
+    if (ShapeOf(context->tensors[output]) != ShapeOf(source)) continue;  // what no converter writes
     if (code == kDensify && IsConstant(source) && is_sparse) found.densified[output] = input;
     if (code != kDequantize) continue;
     if (is_half && found.densified.count(input)) {
       found.densified[output] = found.densified[input];  // the plan is in order: the DENSIFY came first
     } else if (IsConstant(source) && !is_sparse && (is_half || source.type == kTfLiteInt8) &&
-               context->tensors[output].type == kTfLiteFloat32 &&
-               ShapeOf(context->tensors[output]) == ShapeOf(source)) {
+               context->tensors[output].type == kTfLiteFloat32) {
       found.widened[output] = input;
     }
   }

@@ -4,6 +4,7 @@
 
 #include <algorithm>
 #include <chrono>
+#include <cstdint>
 #include <cstdlib>
 #include <cstring>
 
@@ -20,7 +21,7 @@ namespace {
 // Smaller ones stay in the second-level cache between two operators, and products of few rows are slower.
 constexpr size_t kLargeImage = 512 * 1024;
 constexpr int kNoNode = -2;
-constexpr double kMostValues = 1e12;  // of one tensor: far beyond any memory, far below where counting would wrap
+constexpr double kMostValues = INT32_MAX;  // of one tensor: positions are counted in int
 constexpr size_t kGuardBytes = 64;  // vector loads may begin before a tensor and end behind it
 
 int64_t Now() {
@@ -111,8 +112,11 @@ void Partition::JoinBlocks(const TfLiteContext* context, const Origins& origins,
     const int input = item.inputs[0], output = item.outputs[0];
     if (NumElements(ShapeOf(context->tensors[input])) * sizeof(float) < kLargeImage) continue;
     Item *before = nullptr, *after = nullptr;
+    // A PAD that the depthwise convolution does itself, but that leaves as well, reads the same image.
+    int readers = 0;
+    for (const Item& other : *items) readers += std::count(other.inputs.begin(), other.inputs.end(), input) > 0;
     for (Item& other : *items) {
-      if (is_pointwise(other) && other.outputs[0] == input && IsReadOnce(origins, input)) before = &other;
+      if (is_pointwise(other) && other.outputs[0] == input && IsReadOnce(origins, input) && readers == 1) before = &other;
       if (is_pointwise(other) && other.inputs[0] == output && IsReadOnce(origins, output)) after = &other;
     }
     if (before == nullptr && after == nullptr) continue;
@@ -267,6 +271,7 @@ bool Partition::InferShapes(TfLiteContext* context) {
       }
       slots_[step.outputs[i]].shape = out[i];
     }
+    step.writes_nothing = std::all_of(out.begin(), out.end(), [](const Shape& shape) { return NumElements(shape) == 0; });
   }
   return true;
 }
@@ -370,6 +375,7 @@ TfLiteStatus Partition::Invoke(TfLiteContext* context) {
   Bind(context);
   const bool profiling = delegate_->profiling();
   for (Step& step : steps_) {
+    if (step.writes_nothing) continue;
     const RunArgs args{step.in.data(),        step.out.data(),
                        step.in_shapes.data(), step.out_shapes.data(),
                        arena_.get() + step.scratch_offset, pool_};

@@ -45,6 +45,7 @@ class Partition {
     std::vector<Part> parts;  // one, or those of a block in their order; one that is not there has no name
     std::vector<int> inputs, outputs;  // slots; -1: absent
     size_t scratch_offset = 0;
+    bool writes_nothing = false;  // all outputs are empty
     std::vector<const void*> in;
     std::vector<void*> out;
     std::vector<const Shape*> in_shapes, out_shapes;

@@ -7,6 +7,7 @@
 #include <atomic>
 #include <condition_variable>
 #include <cstdint>
+#include <system_error>
 #include <thread>
 #include <vector>
 
@@ -76,7 +77,14 @@ struct Job {
 
 struct ThreadPool::Crew {
   explicit Crew(int num_workers) {
-    for (int i = 0; i < num_workers; ++i) threads.emplace_back([this, i] { WorkerLoop(i + 1); });
+    threads.reserve(num_workers);
+    for (int i = 0; i < num_workers; ++i) {
+      try {
+        threads.emplace_back([this, i] { WorkerLoop(i + 1); });
+      } catch (const std::system_error&) {
+        break;  // the machine gives no more threads: those that there are do the work
+      }
+    }
   }
 
   ~Crew() {

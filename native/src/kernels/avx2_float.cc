@@ -10,7 +10,7 @@ namespace {
 
 constexpr int kLanes = 8;
 
-inline __m256 Clamp(__m256 x, __m256 lo, __m256 hi) { return _mm256_min_ps(_mm256_max_ps(x, lo), hi); }
+inline __m256 Clamp(__m256 x, __m256 lo, __m256 hi) { return _mm256_min_ps(hi, _mm256_max_ps(lo, x)); }  // NaN stays NaN
 
 // Kernels below keep their sums in named variables: as arrays, gcc 12 leaves them in memory.
 
@@ -317,7 +317,7 @@ __attribute__((noinline)) void Dw3x3Strip1(const float* in, const Dw3x3Plan& pla
   float* to = out + x;
   int y = 0;
   const auto put = [&](__m256 sum) __attribute__((always_inline)) {
-    sum = _mm256_min_ps(_mm256_max_ps(sum, low), high);
+    sum = Clamp(sum, low, high);
     if (y < whole) {
       _mm256_storeu_ps(to, sum);
     } else if (y < out_height) {
@@ -346,7 +346,7 @@ __attribute__((noinline)) void Dw3x3Strip1(const float* in, const Dw3x3Plan& pla
     const __m256 done = AddRow(w6, w7, w8, row, third);
     third = AddRow(w3, w4, w5, row, second);
     second = AddRow(w0, w1, w2, row, start);
-    _mm256_storeu_ps(to, _mm256_min_ps(_mm256_max_ps(done, low), high));
+    _mm256_storeu_ps(to, Clamp(done, low, high));
   }
   while (p < end) {
     const Dw3x3Row row = LoadRow<1, kLeft, kRight>(p, left, right);
@@ -376,7 +376,7 @@ __attribute__((noinline)) void Dw3x3Strip2(const float* in, const Dw3x3Plan& pla
     __m256 sum = AddRow(w0, w1, w2, top, _mm256_setzero_ps());
     top = row(2 * y + 2 - pad_y);
     sum = InOrder<2>(_mm256_add_ps(AddRow(w6, w7, w8, top, sum), middle));
-    sum = _mm256_min_ps(_mm256_max_ps(sum, low), high);
+    sum = Clamp(sum, low, high);
     if (__builtin_expect(y < whole, 1)) {
       _mm256_storeu_ps(to, sum);
     } else {
@@ -404,7 +404,7 @@ __attribute__((noinline)) void Dw3x3Rows(const float* in, const Dw3x3Plan& plan,
   const __m256 c = AddRow(w6, w7, w8, LoadRow<kStride, kLeft, kRight>(r2 + (x) * kStride, left, right),              \
                           _mm256_setzero_ps());                                                                      \
   const __m256 sum =                                                                                                 \
-      _mm256_min_ps(_mm256_max_ps(InOrder<kStride>(_mm256_add_ps(_mm256_add_ps(a, b), c)), low), high);
+      Clamp(InOrder<kStride>(_mm256_add_ps(_mm256_add_ps(a, b), c)), low, high);
     {
       LITESMITH_POINT(true, false, 0)
       _mm256_storeu_ps(out, sum);

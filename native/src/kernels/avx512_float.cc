@@ -11,7 +11,7 @@ namespace {
 
 constexpr int kLanes = 16;
 
-inline __m512 Clamp(__m512 x, __m512 lo, __m512 hi) { return _mm512_min_ps(_mm512_max_ps(x, lo), hi); }
+inline __m512 Clamp(__m512 x, __m512 lo, __m512 hi) { return _mm512_min_ps(hi, _mm512_max_ps(lo, x)); }  // NaN stays NaN
 
 inline __mmask16 FirstOf(int n) { return static_cast<__mmask16>(n >= 16 ? 0xFFFF : n <= 0 ? 0 : (1u << n) - 1); }
 
@@ -35,7 +35,7 @@ inline __m512 LoadSome(__mmask16 mask, const float* p) {
 #define LITESMITH_EACH_6_AND_HALF(X, Y) LITESMITH_EACH_6(X, Y) Y(6)
 
 inline __m256 Half(__m512 v) { return _mm512_castps512_ps256(v); }
-inline __m256 Clamp(__m256 x, __m512 lo, __m512 hi) { return _mm256_min_ps(_mm256_max_ps(x, Half(lo)), Half(hi)); }
+inline __m256 Clamp(__m256 x, __m512 lo, __m512 hi) { return _mm256_min_ps(Half(hi), _mm256_max_ps(Half(lo), x)); }
 
 // Two weights at a time, each with sums of its own: enough of them to hide the latency of an addition.
 #define LITESMITH_SUM(v) __m512 sum##v, more##v = _mm512_setzero_ps();

@@ -59,6 +59,13 @@ class Verifier {
     return v;
   }
 
+  // What is not a number stays so.
+  std::vector<float> FloatsAndNan(size_t n) {
+    std::vector<float> v = Floats(n);
+    v[Int(0, static_cast<int>(n) - 1)] = NAN;
+    return v;
+  }
+
   bool Same(const std::vector<int16_t>& a, const std::vector<int16_t>& b) {
     for (size_t i = 0; i < a.size(); ++i) {
       if (a[i] != b[i]) {
@@ -70,6 +77,7 @@ class Verifier {
   }
   bool Close(const std::vector<float>& a, const std::vector<float>& b) {
     for (size_t i = 0; i < a.size(); ++i) {
+      if (std::isnan(a[i]) && std::isnan(b[i])) continue;
       if (!(std::abs(a[i] - b[i]) <= 1e-4f * std::max(1.0f, std::abs(b[i])))) {
         detail_ = " at " + std::to_string(i) + ": " + std::to_string(a[i]) + " instead of " + std::to_string(b[i]);
         return false;
@@ -355,7 +363,7 @@ class Verifier {
           }
           start.push_back(static_cast<int32_t>(column.size()));
         }
-        const std::vector<float> bias = Floats(groups * rows_per_entry), in = Floats(inputs * stride);
+        const std::vector<float> bias = Floats(groups * rows_per_entry), in = FloatsAndNan(inputs * stride);
         const bool goes_on = rows_per_entry == 1 && Int(0, 1) == 0;
         const SparseView w{start.data(), column.data(), value.data(), goes_on ? nullptr : bias.data(), groups, -1.5f, 1.5f};
         std::vector<float> got = Floats(groups * rows_per_entry * stride), want = got;
@@ -373,7 +381,7 @@ class Verifier {
   bool DwPlane() {
     for (int num_taps : {1, 4, 9, 25}) {
       for (int width : {1, 7, 8, 29, 75}) {
-        const std::vector<float> in = Floats(static_cast<size_t>(num_taps) * 128), w = Floats(num_taps);
+        const std::vector<float> in = FloatsAndNan(static_cast<size_t>(num_taps) * 128), w = Floats(num_taps);
         std::vector<const float*> taps(num_taps);
         for (int t = 0; t < num_taps; ++t) taps[t] = in.data() + t * 120 + t % 3;
         std::vector<float> got(128), want(128);
@@ -396,7 +404,7 @@ class Verifier {
             const int height = Int(1, 5), out_height = std::max(1, (height + pad) / stride), planes = Int(1, 3);
             const size_t in_stride = static_cast<size_t>(height) * width + Int(0, 16);
             const size_t out_plane = static_cast<size_t>(out_height) * out_width, out_stride = out_plane + Int(0, 16);
-            const std::vector<float> in = Floats(in_stride * planes + 32), w = Floats(9 * planes), bias = Floats(planes);
+            const std::vector<float> in = FloatsAndNan(in_stride * planes + 32), w = Floats(9 * planes), bias = Floats(planes);
             const std::vector<float> zeros(width + 64, 0.0f);
             const Dw3x3View v{height, width, out_height, out_width, stride, pad, pad, zeros.data() + 16};
             std::vector<float> got(out_stride * planes + 16, 7.0f), want = got;
@@ -419,7 +427,7 @@ class Verifier {
     for (int num_taps : {9, 27}) {
       for (int outputs : {1, 4, 6, 13}) {
         const int width = Int(1, 60), padded = (outputs + 7) / 8 * 8;
-        const std::vector<float> in = Floats(static_cast<size_t>(num_taps) * 80);
+        const std::vector<float> in = FloatsAndNan(static_cast<size_t>(num_taps) * 80);
         const std::vector<float> w = Floats(static_cast<size_t>(num_taps) * padded), bias = Floats(padded);
         std::vector<const float*> taps(num_taps);
         for (int t = 0; t < num_taps; ++t) taps[t] = in.data() + t * 80 + t % 3;

@@ -27,7 +27,7 @@ class BatchMatMul16 : public Op {
     out_.assign(rank, 1);
     for (size_t i = 0; i + 2 < rank; ++i) {
       if (lhs_[i] != rhs_[i] && lhs_[i] != 1 && rhs_[i] != 1) return false;
-      out_[i] = std::max(lhs_[i], rhs_[i]);
+      out_[i] = lhs_[i] == 1 ? rhs_[i] : lhs_[i];
     }
     out_[rank - 2] = rows_;
     out_[rank - 1] = cols_;

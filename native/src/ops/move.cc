@@ -207,8 +207,10 @@ class Transpose16 : public Op {
     const int rank = static_cast<int>(in[0].size());
     if (static_cast<int>(perm_.size()) != rank) return false;
     (*out)[0].clear();
+    std::vector<bool> seen(rank, false);
     for (int p : perm_) {
-      if (p < -rank || p >= rank) return false;
+      if (p < -rank || p >= rank || seen[p < 0 ? p + rank : p]) return false;
+      seen[p < 0 ? p + rank : p] = true;
       (*out)[0].push_back(in[0][p < 0 ? p + rank : p]);
     }
     return true;
@@ -273,7 +275,7 @@ class Slice : public Op {
       const int size = spec_.end[d] < 0 ? length - spec_.begin[d] : spec_.end[d];
       start_[d] = spec_.begin[d];
       size_[d] = size;
-      return spec_.begin[d] >= 0 && size >= 0 && spec_.begin[d] + size <= length;
+      return spec_.begin[d] >= 0 && spec_.begin[d] <= length && size >= 0 && size <= length - spec_.begin[d];
     }
     const int stride = spec_.stride[d];
     const int low = stride > 0 ? 0 : -1, high = stride > 0 ? length : length - 1;
@@ -463,7 +465,10 @@ std::unique_ptr<Op> MakeSlice16(const NodeView& node, const KernelTable&, std::s
 }
 
 std::unique_ptr<Op> MakeSplit16(const NodeView& node, const KernelTable&, std::string* why) {
-  if (!IsInt16Activation(node.input(1), why) || !IsInt16Activation(node.output(0), why)) return nullptr;
+  if (!IsInt16Activation(node.input(1), why)) return nullptr;
+  for (int i = 0; i < node.num_outputs(); ++i) {
+    if (!IsInt16Activation(node.output(i), why)) return nullptr;
+  }
   std::vector<int> axis;
   if (!ReadInts(node.input(0), &axis) || axis.size() != 1 || node.num_outputs() < 1) {
     *why = "an axis that is not constant";

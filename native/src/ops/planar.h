@@ -14,7 +14,7 @@ struct PlanarShape {
   int batch = 1, height = 1, width = 1, channels = 1;
   int64_t pixels() const { return static_cast<int64_t>(height) * width; }
   int64_t plane() const { return pixels() == 1 ? 1 : (pixels() + 15) / 16 * 16; }
-  int64_t elements() const { return batch * channels * plane(); }
+  int64_t elements() const { return static_cast<int64_t>(batch) * channels * plane(); }
 };
 
 // Rank 4 is NHWC; any other rank is a batch of vectors of its last dimension.

@@ -140,6 +140,10 @@ class PlanarDepthwise : public PlanarOp {
       return false;
     }
     const int taps = g_.kernel * g_.kernel;
+    if (values.size() != static_cast<size_t>(taps) * channels_ || bias_.size() != static_cast<size_t>(channels_)) {
+      *why = "weights or a bias of another size";
+      return false;
+    }
     weights_.resize(values.size());
     for (int c = 0; c < channels_; ++c) {
       for (int t = 0; t < taps; ++t) weights_[static_cast<size_t>(c) * taps + t] = values[static_cast<size_t>(t) * channels_ + c];
@@ -270,6 +274,10 @@ class PlanarFirstConv : public PlanarOp {
       return false;
     }
     const int taps = g_.kernel * g_.kernel, padded = (outputs_ + 7) / 8 * 8;
+    if (bias_.size() != static_cast<size_t>(outputs_)) {
+      *why = "a bias of another size";
+      return false;
+    }
     weights_.assign(static_cast<size_t>(inputs_) * taps * padded, 0.0f);
     for (int o = 0; o < outputs_; ++o) {
       for (int t = 0; t < taps; ++t) {

@@ -43,7 +43,7 @@ class PlanarUnary : public PlaneWise {
     auto* out = static_cast<float*>(args.outputs[0]);
     const int64_t plane = shape_.plane();
     args.pool->Run(shape_.batch, [&](int b, int) {
-      const int64_t first = b * shape_.channels * plane, last = first + shape_.channels * plane;
+      const int64_t first = int64_t{b} * shape_.channels * plane, last = first + shape_.channels * plane;
       switch (kind_) {
         case UnaryKind::kRelu:
           for (int64_t i = first; i < last; ++i) out[i] = std::max(in[i], 0.0f);
@@ -97,7 +97,7 @@ class PlanarBinary : public PlaneWise {
     const int64_t plane = big.plane();
     if (a_.pixels() == b_.pixels()) {
       args.pool->Run(big.batch, [&](int image, int) {
-        const int64_t first = image * big.channels * plane;
+        const int64_t first = int64_t{image} * big.channels * plane;
         Values(a + first, b + first, 1, big.channels * plane, out + first);
       });
       return;
@@ -165,7 +165,9 @@ class PlanarPad : public PlaneWise {
   bool InferShapes(const std::vector<Shape>& in, std::vector<Shape>* out) override {
     if (in[0].size() != 4) return false;
     in_ = PlanarOf(in[0]);
-    (*out)[0] = {in[0][0], in[0][1] + top_ + bottom_, in[0][2] + left_ + right_, in[0][3]};
+    const int64_t height = int64_t{in[0][1]} + top_ + bottom_, width = int64_t{in[0][2]} + left_ + right_;
+    if (std::max(height, width) > INT32_MAX) return false;
+    (*out)[0] = {in[0][0], static_cast<int>(height), static_cast<int>(width), in[0][3]};
     out_ = PlanarOf((*out)[0]);
     return true;
   }

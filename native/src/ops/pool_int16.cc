@@ -130,7 +130,7 @@ class Mean16 : public Op {
       }
     }
     (*out)[0] = shape;
-    return rank > 0 && NumElements(in_) > 0 && count_ <= 65535;  // 65535 values of int16 fit the int32 sum
+    return rank > 0;
   }
 
   size_t ScratchBytes(int) const override { return static_cast<size_t>(outputs_) * 4; }
@@ -138,7 +138,11 @@ class Mean16 : public Op {
   void Run(const RunArgs& args) override {
     const auto* in = static_cast<const int16_t*>(args.inputs[0]);
     auto* out = static_cast<int16_t*>(args.outputs[0]);
-    auto* sums = reinterpret_cast<int32_t*>(args.scratch);
+    if (count_ == 0) {
+      std::memset(out, 0, static_cast<size_t>(outputs_) * sizeof(*out));
+      return;
+    }
+    auto* sums = reinterpret_cast<uint32_t*>(args.scratch);
     std::memset(sums, 0, static_cast<size_t>(outputs_) * 4);
     Sum(in, sums);
     int shift = 63 - __builtin_clzll(static_cast<uint64_t>(count_));
@@ -146,13 +150,13 @@ class Mean16 : public Op {
     const FixedMultiplier m{static_cast<int32_t>((int64_t{multiplier_.value} << shift) / count_),
                             multiplier_.shift - shift};
     for (int64_t i = 0; i < outputs_; ++i) {
-      out[i] = static_cast<int16_t>(ClampInt(MultiplyAcc32(sums[i], m), INT16_MIN, INT16_MAX));
+      out[i] = static_cast<int16_t>(ClampInt(MultiplyAcc32(static_cast<int32_t>(sums[i]), m), INT16_MIN, INT16_MAX));
     }
   }
 
  private:
-  // Walks the input once, row by row of its last dimension.
-  void Sum(const int16_t* in, int32_t* sums) const {
+  // Walks the input once, row by row of its last dimension. Sums wrap, as those of the stock kernel do.
+  void Sum(const int16_t* in, uint32_t* sums) const {
     const int rank = static_cast<int>(in_.size());
     const int row = in_[rank - 1];
     const int64_t rows = NumElements(in_) / row;
@@ -168,12 +172,12 @@ class Mean16 : public Op {
       int64_t target = 0;
       for (int i = 0; i + 1 < rank; ++i) target += at[i] * out_stride[i];
       if (reduced_[rank - 1]) {
-        int32_t sum = 0;
-        for (int i = 0; i < row; ++i) sum += in[i];
+        uint32_t sum = 0;
+        for (int i = 0; i < row; ++i) sum += static_cast<uint32_t>(int32_t{in[i]});
         sums[target] += sum;
       } else {
-        int32_t* to = sums + target;
-        for (int i = 0; i < row; ++i) to[i] += in[i];
+        uint32_t* to = sums + target;
+        for (int i = 0; i < row; ++i) to[i] += static_cast<uint32_t>(int32_t{in[i]});
       }
       for (int i = rank - 1; i-- > 0;) {
         if (++at[i] < in_[i]) break;
