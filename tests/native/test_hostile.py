@@ -43,6 +43,7 @@ def assert_like_stock(model: Model, stock: Any, delegated: Any, **options: Any) 
         (3, 100, {"stride_h": -1, "padding": "VALID"}),
         (8, 3, {"dilation_h_factor": -1_000_000, "padding": "VALID"}),
         (8, 3, {"dilation_w_factor": 0}),
+        (8, 3, {"dilation_h_factor": 2**31 - 1, "padding": "VALID"}),
     ],
 )
 def test_windows_that_do_not_move_forward(size: int, kernel: int, options: dict[str, Any], delegated: Any) -> None:

@@ -10,9 +10,9 @@ from pathlib import Path
 import numpy as np
 import pytest
 
-from litesmith.errors import ModelError, SessionError, UsageError
+from litesmith.errors import DataError, ModelError, SessionError, UsageError
 from litesmith.model import Builder, Model, Operator, Record, Subgraph, Tensor, constant
-from litesmith.runtime import Session
+from litesmith.runtime import Session, run
 
 Open = Callable[..., Session]
 
@@ -345,8 +345,9 @@ def test_a_failing_run_says_which_operator(open_session: Open) -> None:
             assert session(table_values, np.array([3, 1], np.int32))["y"].tolist() == [3, 1]
 
 
-def test_state_belongs_to_the_session(open_session: Open) -> None:
-    """A counter in a resource variable goes on from run to run, and starts anew in another session."""
+@pytest.fixture
+def counter_model() -> Model:
+    """A counter in a resource variable."""
     variable = Record("VarHandleOptions", container="", shared_name="counter")
     handle = Tensor("handle", (), "resource")
     initialize = Subgraph(
@@ -367,10 +368,87 @@ def test_state_belongs_to_the_session(open_session: Open) -> None:
         inputs=(0,),
         outputs=(3,),
     )
-    model = Model((count, initialize))
+    return Model((count, initialize))
+
+
+def test_state_belongs_to_the_session(open_session: Open, counter_model: Model) -> None:
+    """It goes on from run to run, and starts anew in another session."""
     for _ in range(2):
-        with open_session(model) as session:
+        with open_session(counter_model) as session:
             assert [float(session(np.ones(1, np.float32))["after"][0]) for _ in range(3)] == [1, 2, 3]
+
+
+def test_resource_variables_go_on_from_sample_to_sample(open_session: Open, counter_model: Model) -> None:
+    with open_session(counter_model) as session:
+        assert session.run_each({"step": np.ones((3, 1), np.float32)})["after"].ravel().tolist() == [1, 2, 3]
+
+
+# ---------------------------------------------------------------- outputs that look as if nobody wrote them
+
+
+@pytest.mark.parametrize(("shape", "pattern"), [((1, 1), 0xA5), ((3, 5), 0xA5), ((1, 1), 0x5A)])
+def test_an_output_may_have_any_value(shape: tuple[int, ...], pattern: int) -> None:
+    b = Builder()
+    x = b.input("x", shape, "int8")
+    model = b.build({"y": b.op("RESHAPE", x, np.array(shape, np.int32), outputs=[(shape, "int8")])})
+    values = np.full(shape, pattern, np.uint8).view(np.int8)
+    with Session(model) as session:
+        np.testing.assert_array_equal(session(values)["y"], values)
+        assert session.compiled.backend == "compiled"
+
+
+def test_a_state_is_not_changed_to_see_whether_an_output_was_written(counter_model: Model) -> None:
+    step = np.full(4, 0xA5, np.uint8).view(np.float32)
+    with Session(counter_model) as session:
+        assert session(step)["after"] == step
+        assert session(step)["after"] == 2 * step
+        assert session.compiled.backend == "compiled"
+
+
+# ---------------------------------------------------------------- one run, reported and saved
+
+
+def test_a_run_shows_the_first_run_of_a_model_with_state(counter_model: Model, tmp_path: Path) -> None:
+    found = run(counter_model, {"step": np.ones(1, np.float32)}, save=tmp_path / "outputs.npz")
+    assert found.outputs[0].maximum == 1
+    assert np.load(tmp_path / "outputs.npz")["after"].tolist() == [1]
+
+
+def test_a_run_takes_lists(add_model: Model) -> None:
+    assert run(add_model, {"a": [[1, 2, 3]], "x": [[1.0, 1, 1]]}).outputs[0].maximum == 4
+
+
+@pytest.mark.parametrize(
+    ("inputs", "message"),
+    [
+        ({"wrong": X}, "the model has no input 'wrong'; its inputs are: 'x', 'a'"),
+        ({"x": X}, "no array for the input 'a'; give one for each of: 'x', 'a'"),
+        ({"x": X, "a": [[1, 2], [3]]}, "input 'a' takes an array of float32"),
+        ({"x": X, "a": "words"}, "input 'a' is float32, but the array is str"),
+    ],
+)
+def test_inputs_of_a_run_that_do_not_fit(add_model: Model, inputs: dict[str, object], message: str) -> None:
+    with pytest.raises(SessionError, match=message):
+        run(add_model, inputs)
+
+
+@pytest.mark.parametrize("name", ["file", "allow_pickle", "args"])
+def test_an_output_of_any_name_is_saved(name: str, tmp_path: Path) -> None:
+    b = Builder()
+    x = b.input("x", (2,))
+    run(b.build({name: b.op("NEG", x)}), {"x": np.ones(2, np.float32)}, save=tmp_path / "outputs")
+    assert np.load(tmp_path / "outputs.npz")[name].tolist() == [-1, -1]
+
+
+def test_damaged_inputs_are_told(add_model: Model, tmp_path: Path) -> None:
+    whole, cut, spoiled = (tmp_path / f"{name}.npz" for name in ("whole", "cut", "spoiled"))
+    np.savez_compressed(whole, x=X, a=ONES)
+    content = whole.read_bytes()
+    cut.write_bytes(content[:100])
+    spoiled.write_bytes(content[:60] + b"\xff" * 20 + content[80:])
+    for path in (cut, spoiled):
+        with pytest.raises(DataError, match=f"{path.name} is not a .npy or .npz of plain numbers"):
+            run(add_model, path)
 
 
 @pytest.fixture

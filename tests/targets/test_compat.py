@@ -171,6 +171,21 @@ def pad(before: int) -> Model:
     return one("PAD", [int8((1, 4, 4)), amounts], [int8((1 + before, 6, 4), "y")], Record("PadOptions"), version=2)
 
 
+def transpose_conv(*, stored: bool) -> Model:
+    weights = int8((4, 2, 2, 4), "w")
+    return one(
+        "TRANSPOSE_CONV",
+        [
+            constant("shape", np.array([1, 8, 8, 4], np.int32)),
+            weights.with_array(np.ones(weights.shape, np.int8)) if stored else weights,
+            int8((1, 4, 4, 4)),
+        ],
+        [int8((1, 8, 8, 4), "y")],
+        Record("TransposeConvOptions", padding="VALID", stride_w=2, stride_h=2),
+        version=2,
+    )
+
+
 def softplus_like(kind: str, dtype: str = "float32") -> Model:
     return one(kind, [Tensor("x", (1, 4), dtype)], [Tensor("y", (1, 4), dtype)])
 
@@ -185,6 +200,7 @@ RULES: dict[str, tuple[str, Model, Model, str]] = {
     "zeros only": ("edgetpu", concatenation(0), concatenation(1), "only zeros"),
     "strides": ("edgetpu", strided(1), strided(2), "all strides must be 1"),
     "batch padding": ("edgetpu", pad(0), pad(1), "the batch cannot be padded"),
+    "weights behind the shape": ("edgetpu", transpose_conv(stored=True), transpose_conv(stored=False), "must be constants of the file"),
     "8 bits": ("hexagon", pool(), softplus_like("LOGISTIC"), "computes in 8 bits"),
     "versions": ("hexagon", pool(), one("NEG", [int8((1, 4))], [int8((1, 4), "y")], version=2), "version 1 of this operator"),
     "rank": ("nnapi", softplus_like("RELU"), one("RELU", [Tensor("x", (1, 1, 1, 1, 2))], [Tensor("y", (1, 1, 1, 1, 2))]), "at most 4"),

@@ -13,7 +13,7 @@ Array: TypeAlias = NDArray[Any]
 
 ALIGNMENT = 64  # LITERT_HOST_MEMORY_BUFFER_ALIGNMENT
 _TAIL_BYTES = 128  # XNNPACK kernels may read past the end (XNN_EXTRA_BYTES)
-_UNTOUCHED = 0xA5
+_PATTERNS = (0xA5, 0x5A)  # complements: no output can be both
 
 # LiteRtElementType to NumPy. NumPy has no bfloat16 and no float8: their bit patterns are given as unsigned integers.
 _DTYPES: dict[int, type[np.generic]] = {
@@ -64,14 +64,14 @@ def aligned_zeros(shape: tuple[int, ...], dtype: np.dtype[Any]) -> Array:
     return memory[start : start + size_bytes].view(dtype).reshape(shape)
 
 
-def mark_untouched(array: Array) -> None:
-    """Fill an output with a pattern that shows, after a run, whether anybody wrote to it."""
-    _bytes_of(array).fill(_UNTOUCHED)
+def mark_untouched(array: Array, *, again: bool = False) -> None:
+    """Fill an output with a pattern that shows, after a run, whether anybody wrote to it; `again` is for a second one."""
+    _bytes_of(array).fill(_PATTERNS[again])
 
 
-def is_untouched(array: Array) -> bool:
+def is_untouched(array: Array, *, again: bool = False) -> bool:
     """Tell whether an output that was marked still has nothing but the pattern."""
-    return array.size > 0 and bool((_bytes_of(array) == _UNTOUCHED).all())
+    return array.size > 0 and bool((_bytes_of(array) == _PATTERNS[again]).all())
 
 
 def _bytes_of(array: Array) -> NDArray[np.uint8]:

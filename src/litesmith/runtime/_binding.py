@@ -6,7 +6,7 @@ Two things that LiteRT's compiled-model API gets wrong are found out here and le
 
 - An output whose shape depends on data. Either LiteRT writes it to memory that the API gives no access to, and
   returns Ok the first time all the same: so an array starts with a known pattern, and one that still has it after
-  a run gives the case away. Or LiteRT writes it to the array, in another shape than the array has: so the shapes are
+  a run, and another pattern after another run, gives the case away. Or LiteRT writes it to the array, in another shape than the array has: so the shapes are
   compared after each run.
 - An output that is also an input gets nothing when it has a buffer of its own. Tensors that are the same in the file
   therefore share one array.
@@ -16,7 +16,7 @@ from __future__ import annotations
 
 import contextlib
 import ctypes
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from ctypes import c_size_t, c_void_p
 from dataclasses import dataclass
 
@@ -27,6 +27,7 @@ from litesmith.runtime._run_each import Runs
 
 SHAPE_FROM_DATA = "the shape of an output is only known during a run"
 _NOT_WRITTEN = "an output was not written, maybe because its shape is only known during a run"
+_FEW_BYTES = 8  # so few may have the value of the pattern by chance
 _SPARE_LAYOUTS = 8  # LiteRT writes past a layout's eight dimensions if a run makes more
 
 
@@ -49,6 +50,7 @@ class Binding:
         outputs: Its outputs.
         views: The arrays of inputs and of outputs by name. Those whose shape has not changed stay: the user may hold
             on to them. The others are replaced, once nothing can fail any more.
+        keeps_state: Tells whether the model has resource variables, which a second run would change.
     """
 
     def __init__(
@@ -58,9 +60,10 @@ class Binding:
         inputs: list[BorderTensor],
         outputs: list[BorderTensor],
         views: tuple[dict[str, Array], dict[str, Array]],
+        keeps_state: Callable[[], bool],
     ) -> None:
         self._litert = _litert.load()
-        self._compiled, self._signature = compiled, signature
+        self._compiled, self._signature, self._keeps_state = compiled, signature, keeps_state
         self._layouts = (_litert.Layout * (len(outputs) + _SPARE_LAYOUTS))()
         shapes = (self._input_shapes(len(inputs)), self._output_shapes(len(outputs)))
         self._shared: dict[int, tuple[Array, c_void_p]] = {}
@@ -136,10 +139,25 @@ class Binding:
         if bytes(self._layouts) != self._expected_layouts:
             raise NeedsInterpreter(SHAPE_FROM_DATA)
         if self._unproven:
-            if any(is_untouched(array) for array in self._unproven):
+            status = self._prove([array for array in self._unproven if is_untouched(array)])
+            if not status:
+                self._unproven = []
+        return status
+
+    def _prove(self, doubtful: list[Array]) -> int:
+        """Find out whether outputs that look untouched have the value of the pattern; return LiteRT's status."""
+        if not doubtful:
+            return 0
+        if self._keeps_state():
+            if any(array.nbytes > _FEW_BYTES for array in doubtful):
                 raise NeedsInterpreter(_NOT_WRITTEN)
-            self._unproven = []
-        return 0
+            return 0
+        for array in doubtful:
+            mark_untouched(array, again=True)
+        status: int = self.run_function(*self.run_arguments)
+        if not status and any(is_untouched(array, again=True) for array in doubtful):
+            raise NeedsInterpreter(_NOT_WRITTEN)
+        return status
 
     def runs(self, fed: Sequence[tuple[Array, Array]], kept: Sequence[tuple[Array, Array]]) -> Runs:
         """Return many runs in one, between pairs of an array of the model and the same of all samples."""

@@ -127,7 +127,8 @@ class CompiledBackend:
         """Give LiteRT arrays of the present shapes."""
         assert self._compiled is not None
         views = self.inputs, self.outputs
-        binding = Binding(self._compiled, self._signature_index, self._input_tensors, self._output_tensors, views)
+        borders = self._input_tensors, self._output_tensors
+        binding = Binding(self._compiled, self._signature_index, *borders, views, self._source.keeps_state)
         if self._binding is not None:
             self._binding.close()
         self._binding = binding

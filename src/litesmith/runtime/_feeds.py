@@ -20,7 +20,7 @@ def fitting(name: str, value: Any, view: Array) -> Array:
         >>> fitting("x", [1, 2], np.zeros(2, np.float32))
         array([1., 2.], dtype=float32)
     """
-    array = value if isinstance(value, (np.ndarray, np.generic)) else _converted(name, value, view.dtype)
+    array = converted(name, value, view.dtype)
     if view.dtype.hasobject and array.dtype.kind in "SU":
         array = array.astype(object)
     if array.dtype != view.dtype:
@@ -36,7 +36,10 @@ def fitting(name: str, value: Any, view: Array) -> Array:
     return np.asarray(array)
 
 
-def _converted(name: str, value: Any, dtype: np.dtype[Any]) -> Array:
+def converted(name: str, value: Any, dtype: np.dtype[Any]) -> Array:
+    """Return an array as it is, and lists and numbers in the type of the input, if they have the same kind."""
+    if isinstance(value, (np.ndarray, np.generic)):
+        return np.asarray(value)
     try:
         natural = np.asarray(value)
         if dtype.hasobject or np.can_cast(natural.dtype, dtype, "same_kind"):

@@ -4,6 +4,8 @@
 from __future__ import annotations
 
 import time
+import zipfile
+import zlib
 from collections.abc import Mapping
 from dataclasses import dataclass
 from pathlib import Path
@@ -11,8 +13,9 @@ from typing import Any
 
 import numpy as np
 
-from litesmith.errors import DataError
+from litesmith.errors import DataError, SessionError
 from litesmith.result import Result
+from litesmith.runtime._feeds import converted
 from litesmith.runtime._session import Session
 from litesmith.runtime._source import ModelLike
 
@@ -48,7 +51,7 @@ class Run(Result, kind="run", schema=1):
 
 def run(
     model: ModelLike,
-    inputs: Mapping[str, Array] | str | Path | None = None,
+    inputs: Mapping[str, Any] | str | Path | None = None,
     *,
     threads: int = 1,
     signature: str | None = None,
@@ -60,7 +63,7 @@ def run(
 
     Args:
         model: A path, the bytes of a `.tflite`, or a Model.
-        inputs: Arrays by input name, a `.npz` of them, or a `.npy` for the only input; random values by default.
+        inputs: An array for each input by its name, a `.npz` of them, or a `.npy` for the only input; random values by default.
         threads: Threads of the CPU kernels.
         signature: The signature to run; the first by default.
         kernels: "delegate" (XNNPACK), "builtin" or "reference".
@@ -75,12 +78,12 @@ def run(
     with Session(model, threads=threads, signature=signature, kernels=kernels) as session:
         feeds = random_inputs(session, seed) if inputs is None else _given(session, inputs)
         session.resize({name: a.shape for name, a in feeds.items() if a.shape != session.inputs[name].shape})
-        session.run(feeds)  # the first run also allocates
+        outputs = {name: array.copy() for name, array in session.run(feeds).items()}
         start = time.perf_counter()
-        outputs = session.run()
+        session.run()  # only for its time: the first run also allocates, and a state goes on from run to run
         spent = time.perf_counter() - start
         if save is not None:
-            np.savez(save, allow_pickle=False, **{name: _plain(array) for name, array in outputs.items()})
+            _save(Path(save), outputs)
         return Run(
             model=str(model) if isinstance(model, (str, Path)) else "model",
             inputs="random" if inputs is None else str(inputs) if isinstance(inputs, (str, Path)) else "given",
@@ -116,16 +119,16 @@ def _random(random: np.random.Generator, view: Array) -> Array:
     return np.asarray(values).astype(view.dtype)
 
 
-def _given(session: Session, inputs: Mapping[str, Array] | str | Path) -> dict[str, Array]:
+def _given(session: Session, inputs: Mapping[str, Any] | str | Path) -> dict[str, Array]:
     if not isinstance(inputs, (str, Path)):
-        return dict(inputs)
+        return _fitting(session, inputs)
     path = Path(inputs)
     try:
         loaded = np.load(path, allow_pickle=False)
         arrays = {"": loaded} if isinstance(loaded, np.ndarray) else {name: loaded[name] for name in loaded.files}
     except FileNotFoundError:
         raise DataError(f"there is no file {path}") from None
-    except (OSError, ValueError, EOFError) as error:
+    except (OSError, ValueError, EOFError, KeyError, NotImplementedError, zipfile.BadZipFile, zlib.error) as error:
         raise DataError(f"{path} is not a .npy or .npz of plain numbers: {error}") from error
     names = list(session.inputs)
     if len(arrays) == 1 and len(names) == 1:
@@ -136,6 +139,27 @@ def _given(session: Session, inputs: Mapping[str, Array] | str | Path) -> dict[s
             f"{path} has {', '.join(map(repr, arrays))}, but the model needs {', '.join(map(repr, missing))}"
         )
     return {name: arrays[name] for name in names}
+
+
+def _fitting(session: Session, inputs: Mapping[str, Any]) -> dict[str, Array]:
+    """Return arrays that were given by name: one for each input, and no other."""
+    names = ", ".join(map(repr, session.inputs)) or "none"
+    unknown = [name for name in inputs if name not in session.inputs]
+    if unknown:
+        raise SessionError(f"the model has no input {unknown[0]!r}; its inputs are: {names}")
+    missing = [name for name in session.inputs if name not in inputs]
+    if missing:
+        raise SessionError(f"no array for the input {missing[0]!r}; give one for each of: {names}")
+    return {name: converted(name, inputs[name], view.dtype) for name, view in session.inputs.items()}
+
+
+def _save(path: Path, outputs: Mapping[str, Array]) -> None:
+    """Write a `.npz` as np.savez does, which takes no array that is named like one of its own arguments."""
+    path = path if path.name.endswith(".npz") else path.with_name(f"{path.name}.npz")
+    with zipfile.ZipFile(path, "w") as archive:
+        for name, array in outputs.items():
+            with archive.open(f"{name}.npy", "w", force_zip64=True) as member:
+                np.lib.format.write_array(member, _plain(array), allow_pickle=False)
 
 
 def _plain(array: Array) -> Array:

@@ -217,7 +217,8 @@ class Session:
         """Run the model on each of several samples alone, as fast as the runtime can, and return all outputs stacked.
 
         Args:
-            samples: for every input, the samples along a new first dimension. Variables are reset before each.
+            samples: for every input, the samples along a new first dimension. Variable tensors are reset before each;
+                resource variables (VAR_HANDLE) cannot be, and go on from one sample to the next.
 
         Returns:
             Copies of the outputs, by name, in the order of the samples; an array of arrays where their shapes differ.
@@ -337,7 +338,7 @@ class Session:
         """Go on with the Interpreter, in the same arrays."""
         from litesmith.runtime._interpreter import InterpreterBackend
 
-        if self._has_run and any(operator.kind == "VAR_HANDLE" for _, _, operator in self._source.read().operators()):
+        if self._has_run and self._source.keeps_state():
             raise SessionError(
                 f"{turn}, and {self._source} keeps state, which would be lost; open it with backend='interpreter'"
             )

@@ -64,6 +64,10 @@ class ModelSource:
 
         return Model.load(self.path) if self.path is not None else Model.from_bytes(self.content or b"")
 
+    def keeps_state(self) -> bool:
+        """Tell whether the model has resource variables, which no reset sets back."""
+        return any(operator.kind == "VAR_HANDLE" for _, _, operator in self.read().operators())
+
     def aligned_content(self) -> NDArray[np.uint8]:
         """Return the content as an array whose address a flatbuffer may have; keep it while LiteRT uses it."""
         array = np.frombuffer(self.content or b"", np.uint8)
