@@ -3,7 +3,9 @@
 
 from __future__ import annotations
 
+import json
 import pickle
+import sys
 import tracemalloc
 from collections.abc import Iterator
 from pathlib import Path
@@ -188,3 +190,19 @@ def test_a_function_that_never_ends_stops_before_the_disk_is_full(monkeypatch: p
     monkeypatch.setattr("litesmith.data._rows._CHECK_BYTES", 1 << 62)  # more than any disk has left
     with pytest.raises(DataError, match=r"fill the disk of .*itertools\.islice"):
         Dataset.open(endless)
+
+
+def test_a_file_may_have_dataclasses_with_late_annotations(tmp_path: Path) -> None:
+    path = tmp_path / "json.py"  # the name of a module of Python's stays that module
+    path.write_text(
+        "from __future__ import annotations\n"
+        "from dataclasses import KW_ONLY, dataclass\n"
+        "@dataclass\n"
+        "class Pair:\n"
+        "    _: KW_ONLY\n"
+        "    value: float\n"
+        "def samples():\n"
+        "    return [[Pair(value=2.0).value]]\n"
+    )
+    assert Dataset.open(f"{path}:samples")[0].x.tolist() == [2.0]
+    assert sys.modules.get("json") is json

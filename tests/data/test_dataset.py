@@ -226,3 +226,44 @@ def test_every_example_in_the_docstrings_runs() -> None:
 def test_the_public_names_are_sorted() -> None:
     assert litesmith.data.__all__ == sorted(litesmith.data.__all__)
     assert all(hasattr(litesmith.data, name) for name in litesmith.data.__all__)
+
+
+def test_other_preprocessing_is_checked_too() -> None:
+    data = Dataset.from_arrays({"ids": np.zeros((4, 2)), "mask": np.ones((4, 2))})
+    for change in (data.with_preprocess, lambda text: Dataset.open(data, preprocess=text)):
+        with pytest.raises(DataError, match="preprocessing inputs=maks: the given arrays has ids, mask"):
+            change("scale=2 inputs=maks")
+
+
+@pytest.mark.parametrize(
+    ("labels", "message"),
+    [([0, -1], "sample 1 has label -1, and there are 2 class names"), ([2, 0], "sample 0 has label 2")],
+)
+def test_labels_beyond_the_names_of_the_file(labels: list[int], message: str, tmp_path: Path) -> None:
+    np.savez(tmp_path / "a.npz", x=np.zeros((2, 1)), y=np.array(labels), class_names=np.array(["cat", "dog"]))
+    with pytest.raises(DataError, match=message):
+        Dataset.open(tmp_path / "a.npz", class_names=["dog", "cat"])
+
+
+def test_a_class_name_that_stands_twice() -> None:
+    x, names = np.zeros((2, 1)), ["crane", "dog", "crane"]
+    assert Dataset.from_arrays(x, ["dog", "dog"], class_names=names).labels.tolist() == [1, 1]  # type: ignore[union-attr]
+    assert Dataset.from_arrays(x, [2, 0], class_names=names).labels.tolist() == [2, 0]  # type: ignore[union-attr]
+    with pytest.raises(DataError, match="class 'crane' stands twice among the class names given, as 0 and 2"):
+        Dataset.from_arrays(x, ["dog", "crane"], class_names=names)
+
+
+@pytest.mark.parametrize(
+    ("lines", "labels", "names"),
+    [
+        (["1_0", "2"], [0, 1], ("1_0", "2")),
+        (["123456789012345678901", "2"], [0, 1], ("123456789012345678901", "2")),
+        (["-1", "2"], [-1, 2], None),
+        (["0.5", "2"], [0.5, 2], None),
+    ],
+)
+def test_labels_of_a_text_file(lines: list[str], labels: list[float], names: object, tmp_path: Path) -> None:
+    (tmp_path / "labels.txt").write_text("\n".join(lines))
+    data = Dataset.open(np.zeros((2, 1)), labels=tmp_path / "labels.txt")
+    assert data.labels is not None
+    assert (data.labels.tolist(), data.class_names) == (labels, names)

@@ -364,3 +364,17 @@ def test_image_bytes_are_read_once_for_each_sample(folder: Path) -> None:
     (folder / "bird/f.png").write_bytes(buffer.getvalue())
 
     assert np.array_equal(next(iterator).x, PIXELS[5])
+
+
+def test_sixteen_bit_pgm_files_are_read(tmp_path: Path) -> None:
+    (tmp_path / "a.pgm").write_bytes(b"P5 2 1 65535\n" + bytes([0x12, 0x34, 0xFF, 0xFF]))
+    assert Dataset.open(tmp_path / "a.pgm")[0].x[0, :, 0].tolist() == [0x12, 0xFF]
+
+
+def test_numbered_folders_of_some_classes_take_their_number_from_the_list(tmp_path: Path) -> None:
+    for name in ("3", "7"):
+        (tmp_path / name).mkdir()
+        np.save(tmp_path / name / "a.npy", np.zeros(2, np.float32))
+    data = Dataset.open(tmp_path, class_names=[str(number) for number in range(10)])
+    assert data.labels is not None
+    assert data.labels.tolist() == [3, 7]

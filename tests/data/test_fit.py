@@ -230,3 +230,9 @@ def test_a_value_that_is_not_finite_is_found() -> None:
     for read in (lambda: list(dataset), lambda: dataset[41], lambda: list(dataset.batches(50))):
         with pytest.raises(DataError, match=r"sample 41 of the given arrays: x\[1, 2\] is -inf \(1 of 6 values so\)"):
             read()
+
+
+@pytest.mark.parametrize("sample", [(10,), (1, 10)])
+def test_a_fixed_batch_is_told(sample: tuple[int, ...]) -> None:
+    with pytest.raises(DataError, match="the model is fixed to batches of 4: set its batch to 1"):
+        data(*sample).bind([spec(4, 10)])

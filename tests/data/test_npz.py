@@ -285,3 +285,9 @@ def test_no_room_for_unpacking_is_said(tmp_path: Path, monkeypatch: pytest.Monke
     monkeypatch.setattr(os, "write", full)
     with pytest.raises(DataError, match=r"no space left in .* set TMPDIR"):
         Dataset.open(tmp_path / "d.npz")[0]
+
+
+def test_inputs_may_be_the_labels(tmp_path: Path) -> None:
+    np.savez(tmp_path / "a.npz", x=np.arange(6, dtype=np.float32).reshape(3, 2))
+    sample = Dataset.open(tmp_path / "a.npz", inputs=["x"], labels="x")[1]
+    assert sample.x.tolist() == np.asarray(sample.label).tolist() == [2, 3]

@@ -3,6 +3,8 @@
 
 from __future__ import annotations
 
+import io
+import zipfile
 from dataclasses import replace
 from pathlib import Path
 
@@ -144,3 +146,14 @@ def test_subgraphs_that_call_themselves() -> None:
     )
 
     assert "WHILE" in _verified(model.with_main(replace(model.main, operators=(model.main.operators[0], loop))))
+
+
+@pytest.mark.parametrize("method", [zipfile.ZIP_DEFLATED, zipfile.ZIP_BZIP2, zipfile.ZIP_LZMA])
+def test_a_damaged_archive_behind_the_model_is_none(method: int) -> None:
+    appended = io.BytesIO()
+    with zipfile.ZipFile(appended, "w", method) as archive:
+        archive.writestr("labels.txt", "cat dog " * 100)
+    content = bytearray(appended.getvalue())
+    assert Model.from_bytes(_model().to_bytes() + content).associated_files
+    content[40:60] = b"\xff" * 20  # behind the header of the entry
+    assert Model.from_bytes(_model().to_bytes() + content).associated_files == ()

@@ -3,10 +3,13 @@
 
 from __future__ import annotations
 
-import numpy as np
+from dataclasses import replace
 
-from litesmith.model import Builder, Model
-from litesmith.model._channel_scales import ChannelScales, recorded, rescaled
+import numpy as np
+import pytest
+
+from litesmith.model import Buffer, Builder, Metadata, Model
+from litesmith.model._channel_scales import NAME, ChannelScales, recorded, rescaled
 from litesmith.runtime import Session
 
 
@@ -35,3 +38,10 @@ def test_what_changes_nothing_leaves_no_record() -> None:
     model = b.build({"y": b.conv2d(b.input("x", (1, 4, 4, 2)), 2)})
     assert rescaled(model, [ChannelScales(0, (0,), (), (0, 0))]) is model
     assert recorded(model) == ()
+
+
+@pytest.mark.parametrize("content", [b"[1]", b"1", b'{"a": 1}', b"[{}]", b"no JSON"])
+def test_a_record_of_another_kind_is_none(content: bytes) -> None:
+    b = Builder()
+    model = b.build({"y": b.op("NEG", b.input("x", (2,)))})
+    assert recorded(replace(model, metadata=(Metadata(NAME, Buffer(content)),))) == ()

@@ -15,7 +15,18 @@ from tests.conftest import ASSETS
 from tests.model.operator_samples import samples, stateful_models
 
 from litesmith.errors import ModelError
-from litesmith.model import Buffer, Model, Operator, Quantization, Record, Signature, Subgraph, Tensor, constant
+from litesmith.model import (
+    Buffer,
+    Builder,
+    Model,
+    Operator,
+    Quantization,
+    Record,
+    Signature,
+    Subgraph,
+    Tensor,
+    constant,
+)
 from litesmith.model._verify_forms import form
 from litesmith.runtime import Session, random_inputs
 
@@ -257,3 +268,45 @@ def test_a_shape_known_only_at_run_time_is_not_held_against_the_file() -> None:
     model.verify()
     with Session(model) as session:
         assert session(np.ones((2, 6), np.float32), _ints([3, 4]))["z"].shape == (3, 4)
+
+
+def _runs_like(made: Model, plain: Model) -> None:
+    """Both are accepted, and LiteRT gives the same outputs."""
+    with Session(plain) as expected, Session(made) as found:
+        feeds = {
+            name: np.random.default_rng(0).standard_normal(a.shape, np.float32) for name, a in expected.inputs.items()
+        }
+        outputs = expected.run(feeds)
+        for name, array in found.run(feeds).items():
+            np.testing.assert_allclose(array, outputs[name], rtol=1e-3, atol=1e-6)
+
+
+def test_a_depth_multiplier_may_be_left_out() -> None:
+    b = Builder()
+    plain = b.build({"y": b.depthwise_conv2d(b.input("x", (1, 6, 6, 4)), kernel=3)})
+    _runs_like(_options(plain, depth_multiplier=0), plain)
+
+
+def test_an_old_scalar_is_accepted() -> None:
+    options = Record("ReshapeOptions", new_shape=(0,))
+    graph = Subgraph(
+        "main", (Tensor("x", (1,)), Tensor("y", ())), (Operator("RESHAPE", (0,), (1,), options),), (0,), (1,)
+    )
+    model = Model((graph,))
+    model.verify()
+    with Session(model) as session:
+        assert session(np.ones(1, np.float32))["y"] == 1
+
+
+def test_a_constant_may_have_more_bytes_than_it_needs() -> None:
+    b = Builder()
+    plain = b.build({"y": b.op("ADD", b.input("x", (4,)), np.arange(4, dtype=np.float32))})
+    index = next(i for i, t in enumerate(plain.main.tensors) if t.is_constant)
+    stored = plain.main.tensors[index].buffer
+    assert stored is not None
+    longer = _tensor(plain, index, buffer=Buffer(bytes(stored.data) + bytes(12)))
+    _runs_like(longer, plain)
+    read = Model.from_bytes(longer.to_bytes())
+    np.testing.assert_array_equal(read.main.tensors[index].array(), np.arange(4, dtype=np.float32))
+    with pytest.raises(ModelError, match="its buffer has 12 bytes, but float32"):
+        _tensor(plain, index, buffer=Buffer(bytes(stored.data)[:12])).verify()

@@ -10,7 +10,7 @@ import numpy as np
 import pytest
 
 from litesmith.errors import ModelError, UsageError
-from litesmith.model import Builder, Model, Quantization, Record, Tensor, constant
+from litesmith.model import Builder, Model, Quantization, Record, Signature, Tensor, constant
 from litesmith.targets import TARGETS, Compatibility, _asked, compat
 
 WHOLE = (
@@ -299,3 +299,27 @@ def test_bad_input() -> None:
         compat(softplus_like("RELU"), target="npu")
     with pytest.raises(ModelError):
         compat("none.tflite", target="gpu")
+
+
+def two_entries(first: str, second: str) -> Model:
+    """A model of two signatures, each with a subgraph of its own."""
+    signatures = tuple(Signature(k, (("x", 0),), (("y", 1),), i) for i, k in enumerate(("first", "second")))
+    return Model((softplus_like(first).main, softplus_like(second).main), signatures)
+
+
+@pytest.mark.parametrize("target", ["nnapi", "gpu", "xnnpack"])
+def test_every_signature_has_to_map(target: str) -> None:
+    fits, breaks = (compat(two_entries("RELU", kind), target=target) for kind in ("LOGISTIC", "ZEROS_LIKE"))
+    assert fits.maps, fits.problems
+    assert [o.subgraph for o in fits.operators] == [0, 1]
+    assert fits.partitions == 2
+    assert not breaks.maps
+    assert (breaks.first_break, breaks.problems[0].operators) == (1, (1,))
+    assert breaks.by_kind() == {"RELU": (1, 1), "ZEROS_LIKE": (0, 1)}
+
+
+def test_bodies_that_no_signature_enters_are_said_to_be_left_out() -> None:
+    model = two_entries("RELU", "ZEROS_LIKE")
+    found = compat(Model(model.subgraphs, model.signatures[:1]), target="nnapi")
+    assert found.maps
+    assert any("no signature enters" in note for note in found.notes)

@@ -10,9 +10,10 @@ import numpy as np
 import pytest
 
 from litesmith.model import Builder, Model, Operator, Quantization, Record, Subgraph, Tensor, constant
-from litesmith.runtime import Session
+from litesmith.runtime import Session, inspect
 from litesmith.targets import _fix, compat, fix
 from litesmith.targets._equal import difference
+from litesmith.targets._rewrites import substitute
 from litesmith.targets._substitutes import SUBSTITUTIONS
 
 REAL = {
@@ -178,3 +179,31 @@ def test_float_models_are_prepared_for_quantization() -> None:
     small = litesmith.quantize(fixed, scheme="int8", io="int8", data=data).model
 
     assert compat(small, target="edgetpu").maps
+
+
+def test_outputs_of_every_signature_are_compared() -> None:
+    def two(kind: str) -> Model:
+        first, second = Builder(), Builder()
+        built = first.build({"y": first.op("NEG", first.input("x", (4,)))}, signature="first")
+        other = second.build({"y": second.op(kind, second.input("z", (4,)))}, signature="second")
+        entries = (*built.signatures, replace(other.signatures[0], subgraph_index=1))
+        return Model((built.main, other.main), signatures=entries)
+
+    assert difference(two("NEG"), two("NEG")) == 0
+    assert difference(two("NEG"), two("ABS")) > 0.1
+
+
+def test_what_was_rewritten_is_no_longer_the_file(tmp_path: Path) -> None:
+    single("SQUARE").save(tmp_path / "square.tflite")
+    fixed = fix(tmp_path / "square.tflite", target="edgetpu")
+    assert fixed.found.applied
+    assert fixed.found.model == str(tmp_path / "square.tflite")
+    assert fixed.model.source is None
+    assert inspect(fixed.model, delegates=False).size_bytes == len(fixed.model.to_bytes())
+
+
+def test_a_pad_without_its_value_stays() -> None:
+    model = single("PADV2", (1, 4), (1, 6), more=(constant("pads", np.array([[0, 0], [1, 1]], np.int32)),))
+    padding = next(s for s in SUBSTITUTIONS if s.kind == "PADV2")
+    assert len(model.main.operators[0].inputs) == 2
+    assert substitute(model, padding, [0]) is None

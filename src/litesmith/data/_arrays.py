@@ -111,7 +111,9 @@ def npz_source(path: Path, inputs: tuple[str, ...] | None, labels: str | None) -
             raise DataError(f"{path} has no array {name!r}; its arrays are: {known}")
     if labels is None:
         labels = next((name for name in LABEL_NAMES if name in arrays and name not in (inputs or ())), None)
-    label_rows = arrays.pop(labels) if labels is not None else None
+    label_rows = arrays[labels] if labels is not None else None
+    if labels is not None and labels not in (inputs or ()):  # an autoencoder's labels are its inputs
+        del arrays[labels]
     class_names = arrays.pop("class_names", None) if "class_names" not in (inputs or ()) else None
     if inputs is None:
         inputs = ("x",) if "x" in arrays else tuple(arrays)

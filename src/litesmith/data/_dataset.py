@@ -69,16 +69,13 @@ class Dataset:
     ) -> None:
         self._source = source
         self._indices: Indices = np.arange(len(source))
-        self._preprocess = preprocess or Preprocess()
+        self._preprocess = _for_columns(preprocess or Preprocess(), source)
         self._labels = source.labels if labels is None else labels
         self._given_labels = labels  # what pickling must carry; the source brings its own
         self._class_names = class_names if class_names is not None else source.class_names
         self._specs: tuple[InputSpec, ...] | None = None
         self._columns = source.inputs
         self._lineage = ""
-        unknown = [name for name in self._preprocess.inputs if name not in source.columns]
-        if unknown:
-            raise DataError(f"preprocessing inputs={unknown[0]}: {source.title} has {', '.join(source.columns)}")
 
     # ------------------------------------------------------------------ where samples come from
 
@@ -287,7 +284,7 @@ class Dataset:
 
     def with_preprocess(self, preprocess: Preprocess | str | Mapping[str, Any]) -> Dataset:
         """Return the same samples with other preprocessing; the splits stay the same."""
-        return self._derive(_preprocess=Preprocess.of(preprocess))
+        return self._derive(_preprocess=_for_columns(Preprocess.of(preprocess), self._source))
 
     def bind(self, inputs: Model | Iterable[InputLike]) -> Dataset:
         """Return these samples in the names, shapes and types of a model's inputs, one sample with a batch of 1.
@@ -402,6 +399,14 @@ class Dataset:
     def __setstate__(self, state: dict[str, Any]) -> None:
         self.__dict__.update(state)
         self._labels = self._source.labels if self._given_labels is None else self._given_labels
+
+
+def _for_columns(preprocess: Preprocess, source: Source) -> Preprocess:
+    """Return the preprocessing, if the inputs it names are there."""
+    unknown = [name for name in preprocess.inputs if name not in source.columns]
+    if unknown:
+        raise DataError(f"preprocessing inputs={unknown[0]}: {source.title} has {', '.join(source.columns)}")
+    return preprocess
 
 
 def _array_names(source: object) -> Iterable[str]:

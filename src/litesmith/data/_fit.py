@@ -155,7 +155,8 @@ def _without_ones(shape: Iterable[int]) -> list[int]:
 
 def _shape_hint(expected: tuple[int, ...], got: tuple[int, ...]) -> str:
     want, have = (shape[1:] if len(shape) == 4 else shape for shape in (expected, got))
-    if len(expected) == 4 and expected[0] > 1 and _matches(have, want):
+    one = got[1:] if len(got) == len(expected) else got
+    if len(expected) > 1 and expected[0] > 1 and _matches(one, expected[1:]):
         return f"; the model is fixed to batches of {expected[0]}: set its batch to 1"
     if len(want) == 3 and len(have) in (2, 3):
         return _image_hint(want, have)

@@ -26,17 +26,17 @@ def read_image(path: Path) -> NDArray[np.uint8]:
     try:
         with Image.open(path) as image:
             upright = ImageOps.exif_transpose(image)
-            return np.array(_eight_bit(upright).convert("RGB"))  # a copy that can be written to
+            return np.array(_eight_bit(upright, image.format).convert("RGB"))  # a copy that can be written to
     except DataError:
         raise
     except Exception as error:  # decoders raise whatever a broken file leads them to
         raise DataError(f"the image cannot be read ({error}); replace or remove the file") from error
 
 
-def _eight_bit(image: Image) -> Image:
+def _eight_bit(image: Image, file_format: str | None) -> Image:
     from PIL import Image
 
-    if image.mode.startswith("I;16"):
+    if image.mode.startswith("I;16") or (image.mode == "I" and file_format == "PPM"):  # 16 bits in a wider type
         return Image.fromarray((np.asarray(image) >> 8).astype(np.uint8))
     if image.mode in ("I", "F"):
         raise DataError(

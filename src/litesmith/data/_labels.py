@@ -3,7 +3,8 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+import re
+from collections.abc import Iterable, Sequence
 from pathlib import Path
 from typing import Any
 
@@ -12,6 +13,8 @@ import numpy as np
 from litesmith.data._npz import read_npy
 from litesmith.data._rows import Array
 from litesmith.errors import DataError
+
+_WHOLE = re.compile("[+-]?[0-9]+")
 
 
 def encode(words: Sequence[str]) -> tuple[Array, tuple[str, ...] | None]:
@@ -22,11 +25,15 @@ def encode(words: Sequence[str]) -> tuple[Array, tuple[str, ...] | None]:
     >>> encode(["3", "7"])
     (array([3, 7]), None)
     """
-    for number in (int, float):
+    if all(map(_WHOLE.fullmatch, words)):
+        numbers = np.array([int(word) for word in words])
+        if numbers.dtype.kind in "iu":  # longer ids are words: no number of 64 bits tells them apart
+            return numbers, None
+    elif not any("_" in word for word in words):
         try:
-            numbers = np.array([number(word) for word in words])
+            numbers = np.array([float(word) for word in words])
         except ValueError:
-            continue
+            numbers = np.array([np.nan])
         if np.isfinite(numbers).all():
             return numbers, None
     names = tuple(sorted(set(words)))
@@ -71,22 +78,43 @@ def read_lines(path: Path) -> list[str]:
 
 def renumber(labels: Array, known: tuple[str, ...] | None, wanted: tuple[str, ...], title: str) -> Array:
     """Return the labels as numbers of ``wanted`` classes: by name where names are known, else checked for range."""
-    positions = {name: number for number, name in enumerate(wanted)}
-    if known is not None:
-        labels = np.array(known)[labels]
+    if labels.ndim != 1:
+        return labels
     if labels.dtype.kind == "U":
-        missing = sorted(set(labels.tolist()) - positions.keys())
-        if missing:
-            raise DataError(
-                f"{title}: class {missing[0]!r}{f' and {len(missing) - 1} others' if missing[1:] else ''} not found "
-                f"among the {len(wanted)} class names given ({', '.join(wanted[:3])} …); rename it or add it there"
-            )
+        positions = _positions(labels.tolist(), wanted, title)
         return np.array([positions[name] for name in labels.tolist()])
-    if labels.dtype.kind in "iu" and labels.ndim == 1:
-        wrong = np.flatnonzero((labels < 0) | (labels >= len(wanted)))
-        if len(wrong):
+    if labels.dtype.kind not in "iu":
+        return labels
+    _check_range(labels, wanted if known is None else known, title)
+    if known is None or known == wanted:
+        return labels
+    positions = _positions((known[number] for number in np.unique(labels)), wanted, title)
+    return np.array([positions[known[number]] for number in labels.tolist()])
+
+
+def _positions(names: Iterable[str], wanted: tuple[str, ...], title: str) -> dict[str, int]:
+    """Return the places of names in ``wanted``; refuse a name that is not there, or there twice."""
+    used = set(names)
+    missing = sorted(used - set(wanted))
+    if missing:
+        raise DataError(
+            f"{title}: class {missing[0]!r}{f' and {len(missing) - 1} others' if missing[1:] else ''} not found "
+            f"among the {len(wanted)} class names given ({', '.join(wanted[:3])} …); rename it or add it there"
+        )
+    positions: dict[str, int] = {}
+    for number, name in enumerate(wanted):
+        if name in used and positions.setdefault(name, number) != number:
             raise DataError(
-                f"{title}: sample {wrong[0]} has label {labels[wrong[0]]}, and there are {len(wanted)} class names "
-                f"(0 … {len(wanted) - 1}); give a name for each number"
+                f"{title}: class {name!r} stands twice among the class names given, as {positions[name]} and {number}; "
+                "give each a name of its own, or give labels as numbers"
             )
-    return labels
+    return positions
+
+
+def _check_range(labels: Array, names: tuple[str, ...], title: str) -> None:
+    wrong = np.flatnonzero((labels < 0) | (labels >= len(names)))
+    if len(wrong):
+        raise DataError(
+            f"{title}: sample {wrong[0]} has label {labels[wrong[0]]}, and there are {len(names)} class names "
+            f"(0 … {len(names) - 1}); give a name for each number"
+        )

@@ -80,7 +80,7 @@ def recorded(model: Model) -> tuple[ChannelScales, ...]:
             ChannelScales(g["subgraph"], tuple(g["writers"]), tuple(g["readers"]), _unpacked(g["steps"]))
             for g in document
         )
-    except (ValueError, KeyError):
+    except (ValueError, KeyError, TypeError):
         return ()  # not written by this version: as good as none
 
 

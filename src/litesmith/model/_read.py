@@ -5,6 +5,7 @@ from __future__ import annotations
 
 import io
 import itertools
+import lzma
 import mmap
 import zipfile
 import zlib
@@ -22,6 +23,9 @@ MAPPED_ABOVE_BYTES = (
 )
 LARGEST_ASSOCIATED_BYTES = 256_000_000
 SCHEMA_VERSION = 3
+_NOT_AN_ARCHIVE = (  # what zipfile and its decompressors raise; OSError is bzip2's
+    zipfile.BadZipFile, zlib.error, lzma.LZMAError, OSError, NotImplementedError, RuntimeError, EOFError, ValueError,
+)  # fmt: skip
 
 
 def load(path: str | Path) -> Model:
@@ -224,5 +228,5 @@ def _associated_files(view: memoryview) -> tuple[tuple[str, bytes], ...]:
             if sum(entry.file_size for entry in entries) > LARGEST_ASSOCIATED_BYTES:
                 raise ModelError(f"its associated files unpack to more than {LARGEST_ASSOCIATED_BYTES:,} bytes")
             return tuple((entry.filename, archive.read(entry)) for entry in entries)
-    except (zipfile.BadZipFile, zlib.error, NotImplementedError, RuntimeError, EOFError, ValueError):
+    except _NOT_AN_ARCHIVE:
         return ()  # weights may contain those four bytes by chance: then there is no archive

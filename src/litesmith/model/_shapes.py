@@ -256,6 +256,7 @@ def _reshape(inputs: list[Tensor], options: Any) -> Outputs:
         target = _ints(inputs[1])
     else:
         target = list(options.new_shape or ())
+        target = [] if target == [0] else target  # how old converters wrote a scalar
     known = math.prod(d for d in target if d >= 0)
     if target.count(-1) > 1 or (-1 in target and (known == 0 or inputs[0].elements % known)):
         raise ModelError(f"shape {list(inputs[0].shape)} cannot become {target}")

@@ -206,7 +206,12 @@ def _depth_multiplier_fits(node: Node) -> None:
     assert x is not None
     assert weight is not None
     multiplier = node.options.depth_multiplier
-    if len(x.shape) == 4 and len(weight.shape) == 4 and x.shape[3] * multiplier != weight.shape[3]:
+    if len(x.shape) != 4 or len(weight.shape) != 4:
+        return
+    if multiplier == 0:  # old converters leave it out, and LiteRT divides the channels itself
+        if x.shape[3] == 0 or weight.shape[3] % x.shape[3]:
+            raise node.error(f"its {weight.shape[3]} filters cannot be shared out to {x.shape[3]} channels")
+    elif x.shape[3] * multiplier != weight.shape[3]:
         raise node.error(
             f"its depth_multiplier is {multiplier}, but {x.shape[3]} channels become {weight.shape[3]} by its filters"
         )

@@ -6,8 +6,8 @@ Two things that LiteRT's compiled-model API gets wrong are found out here and le
 
 - An output whose shape depends on data. Either LiteRT writes it to memory that the API gives no access to, and
   returns Ok the first time all the same: so an array starts with a known pattern, and one that still has it after
-  a run, and another pattern after another run, gives the case away. Or LiteRT writes it to the array, in another shape than the array has: so the shapes are
-  compared after each run.
+  a run, and another pattern after another run, gives the case away. Or LiteRT writes it to the array, in another
+  shape than the array has: so the shapes are compared after each run.
 - An output that is also an input gets nothing when it has a buffer of its own. Tensors that are the same in the file
   therefore share one array.
 """

@@ -100,10 +100,9 @@ def inspect(model: Model | str | Path, *, delegates: bool = True) -> Inspection:
     loaded.verify()
     cost = loaded.cost()
     xnnpack, native = _delegation(loaded) if delegates else (None, None)
-    size = loaded.source.stat().st_size if loaded.source is not None and loaded.source.exists() else 0
     return Inspection(
         name=str(loaded.source or loaded.description or "model"),
-        size_bytes=size or len(loaded.to_bytes()),
+        size_bytes=len(loaded.to_bytes()) if isinstance(model, Model) else Path(model).stat().st_size,
         description=loaded.description,
         scheme=scheme(loaded),
         signatures=_signatures(loaded),

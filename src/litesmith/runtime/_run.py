@@ -63,7 +63,8 @@ def run(
 
     Args:
         model: A path, the bytes of a `.tflite`, or a Model.
-        inputs: An array for each input by its name, a `.npz` of them, or a `.npy` for the only input; random values by default.
+        inputs: An array for each input by its name, a `.npz` of them, or a `.npy` for the only input; random values by
+            default.
         threads: Threads of the CPU kernels.
         signature: The signature to run; the first by default.
         kernels: "delegate" (XNNPACK), "builtin" or "reference".
@@ -124,8 +125,9 @@ def _given(session: Session, inputs: Mapping[str, Any] | str | Path) -> dict[str
         return _fitting(session, inputs)
     path = Path(inputs)
     try:
-        loaded = np.load(path, allow_pickle=False)
-        arrays = {"": loaded} if isinstance(loaded, np.ndarray) else {name: loaded[name] for name in loaded.files}
+        with path.open("rb") as file:
+            loaded = np.load(file, allow_pickle=False)
+            arrays = {"": loaded} if isinstance(loaded, np.ndarray) else {name: loaded[name] for name in loaded.files}
     except FileNotFoundError:
         raise DataError(f"there is no file {path}") from None
     except (OSError, ValueError, EOFError, KeyError, NotImplementedError, zipfile.BadZipFile, zlib.error) as error:

@@ -4,7 +4,7 @@
 from __future__ import annotations
 
 from collections import Counter
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 
@@ -35,17 +35,18 @@ class Reason:
 class OperatorVerdict:
     """One operator: whether the target has it in this form, and whether it would really run there."""
 
-    index: int
+    index: int  # in its subgraph
     kind: str
     name: str  # of its first output
     fits: bool
     mapped: bool
     reasons: tuple[Reason, ...]
+    subgraph: int = 0
 
 
 @dataclass(frozen=True)
 class Problem:
-    """One reason, and all operators it holds back."""
+    """One reason, and all operators it holds back, by their places in the list of all."""
 
     reason: Reason
     kinds: dict[str, int]
@@ -84,6 +85,8 @@ class Compatibility(Result, kind="compat", schema=1):
 def compat(model: Model | str | Path, *, target: str) -> Compatibility:
     """Check whether a model runs whole on a target: which operators map, what breaks the chain, and what to do.
 
+    Every subgraph that a signature enters is checked; of a model without signatures, the main one.
+
     Nothing is compiled for the target: the rules are tables in `litesmith/targets/rules`, each with its source. For
     XNNPACK, LiteRT itself is asked.
 
@@ -100,30 +103,47 @@ def compat(model: Model | str | Path, *, target: str) -> Compatibility:
     table = rule_table(target)
     loaded = model if isinstance(model, Model) else Model.load(model)
     loaded.verify()
-    graph = loaded.main
-    producers = graph.producers()
-    reasons = [_reasons(Place(graph, operator, producers), table) for operator in graph.operators]
-    notes = [*table.notes, *_ask(loaded, table, reasons), *_cache_note(loaded, table)]
-    fits = [not found for found in reasons]
-    mapped, first_break = _chain(fits, table.chain)
-    operators = tuple(
-        OperatorVerdict(i, op.name, _name(graph, op), fits[i], mapped[i], tuple(reasons[i]))
-        for i, op in enumerate(graph.operators)
-    )
-    if len(loaded.subgraphs) > 1:
-        notes.append("the operators of the other subgraphs, the bodies of IF and WHILE, are not looked at")
+    entered = _entered(loaded)
+    reasons = {number: _all_reasons(loaded.subgraphs[number], table) for number in entered}
+    notes = [*table.notes, *_ask(loaded, table, reasons), *_cache_note(loaded, table, entered)]
+    operators, partitions, first_break = list[OperatorVerdict](), 0, None
+    for number in entered:
+        fits = [not found for found in reasons[number]]
+        mapped, broken = _chain(fits, table.chain)
+        if first_break is None and broken is not None:
+            first_break = len(operators) + broken
+        partitions += sum(now and not before for before, now in zip([False, *mapped], mapped, strict=False))
+        graph = loaded.subgraphs[number]
+        operators += [
+            OperatorVerdict(i, op.name, _name(graph, op), fits[i], mapped[i], tuple(reasons[number][i]), number)
+            for i, op in enumerate(graph.operators)
+        ]
+    if len(loaded.subgraphs) > len(entered):
+        notes.append(
+            "the operators of subgraphs that no signature enters, as the bodies of IF and WHILE, are not looked at"
+        )
     return Compatibility(
         model=str(loaded.source or loaded.description or "model"),
         target=target,
         title=table.title,
-        maps=bool(operators) and all(mapped),
-        operators=operators,
-        partitions=sum(now and not before for before, now in zip([False, *mapped], mapped, strict=False)),
+        maps=bool(operators) and all(operator.mapped for operator in operators),
+        operators=tuple(operators),
+        partitions=partitions,
         first_break=first_break,
         problems=_problems(operators),
         notes=tuple(notes),
         source=table.source,
     )
+
+
+def _entered(model: Model) -> list[int]:
+    """Return the subgraphs that can be run by themselves."""
+    return sorted({signature.subgraph_index for signature in model.signatures}) or [0]
+
+
+def _all_reasons(graph: Subgraph, table: RuleTable) -> list[list[Reason]]:
+    producers = graph.producers()
+    return [_reasons(Place(graph, operator, producers), table) for operator in graph.operators]
 
 
 def _reasons(place: Place, table: RuleTable) -> list[Reason]:
@@ -149,15 +169,17 @@ def _has(operator: Operator, table: RuleTable) -> bool:
     return operator.kind in table.supported
 
 
-def _ask(model: Model, table: RuleTable, reasons: list[list[Reason]]) -> list[str]:
+def _ask(model: Model, table: RuleTable, reasons: Mapping[int, list[list[Reason]]]) -> list[str]:
     """Let LiteRT's own word stand above the rules, where it has one; return what is to be noted."""
     if table.name not in _ASKED:
         return []
+    if 0 not in reasons:
+        return ["LiteRT can be asked about the main subgraph only, which no signature enters: the rules decide"]
     answer = _ASKED[table.name](model)
     if isinstance(answer, str):
         return [answer]
     left, note = answer
-    for index, found in enumerate(reasons):
+    for index, found in enumerate(reasons[0]):
         if index in left and not found:
             said = Reason(
                 "LiteRT leaves it to other kernels", "", "see litesmith profile for what it costs", table.source
@@ -165,13 +187,16 @@ def _ask(model: Model, table: RuleTable, reasons: list[list[Reason]]) -> list[st
             found.append(said)
         elif index not in left and table.name == "xnnpack":
             found.clear()
-    return [note]
+    return [
+        note,
+        *(["LiteRT was asked about the main subgraph; of the others the rules decide"] if len(reasons) > 1 else []),
+    ]
 
 
-def _cache_note(model: Model, table: RuleTable) -> list[str]:
+def _cache_note(model: Model, table: RuleTable, entered: Sequence[int]) -> list[str]:
     if table.parameter_cache_bytes is None:
         return []
-    stored = [t for t in model.main.tensors if t.buffer is not None]
+    stored = [t for number in entered for t in model.subgraphs[number].tensors if t.buffer is not None]
     buffers = {id(t.buffer): len(t.buffer or b"") // _FLOAT_BYTES.get(t.dtype, 1) for t in stored}
     size, room = sum(buffers.values()), table.parameter_cache_bytes
     chip = f"the {_megabytes(room)} on the chip"
@@ -203,15 +228,15 @@ def _name(graph: Subgraph, operator: Operator) -> str:
 
 def _problems(operators: Sequence[OperatorVerdict]) -> tuple[Problem, ...]:
     """Return each reason once, in the order of the first operator it holds back."""
-    found: dict[tuple[str, str], list[tuple[OperatorVerdict, Reason]]] = {}
-    for operator in operators:
+    found: dict[tuple[str, str], list[tuple[int, OperatorVerdict, Reason]]] = {}
+    for place, operator in enumerate(operators):
         for reason in operator.reasons:
-            found.setdefault((reason.says, reason.remedy), []).append((operator, reason))
+            found.setdefault((reason.says, reason.remedy), []).append((place, operator, reason))
     return tuple(
         Problem(
-            entries[0][1],
-            dict(Counter(operator.kind for operator, _ in entries)),
-            tuple(operator.index for operator, _ in entries),
+            entries[0][2],
+            dict(Counter(operator.kind for _, operator, _ in entries)),
+            tuple(place for place, _, _ in entries),
         )
         for entries in found.values()
     )

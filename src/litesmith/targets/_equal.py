@@ -7,7 +7,7 @@ neither is favoured by rounding.
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Mapping
+from collections.abc import Mapping
 from typing import Any
 
 import numpy as np
@@ -20,11 +20,16 @@ SEEDS = (0, 1, 2)
 
 
 def difference(before: Model, after: Model) -> float:
-    """Return the largest difference of an output, as a share of the span of that output's values."""
+    """Return the largest difference of an output of any signature, as a share of the span of that output's values."""
+    keys: list[str | None] = [signature.key for signature in before.signatures]
+    return max(_difference(before, after, key) for key in keys or [None])
+
+
+def _difference(before: Model, after: Model, key: str | None) -> float:
     largest = 0.0
-    with Session(before) as old, Session(after) as new:
-        took, takes = _tensors(before, "inputs", old.inputs), _tensors(after, "inputs", new.inputs)
-        gave, gives = _tensors(before, "outputs", old.outputs), _tensors(after, "outputs", new.outputs)
+    with Session(before, signature=key) as old, Session(after, signature=key) as new:
+        took, takes = _tensors(before, "inputs", old), _tensors(after, "inputs", new)
+        gave, gives = _tensors(before, "outputs", old), _tensors(after, "outputs", new)
         names = _pairs(old.inputs, new.inputs), _pairs(old.outputs, new.outputs)
         for seed in SEEDS:
             drawn = random_inputs(new, seed)
@@ -43,13 +48,15 @@ def _pairs(old: Mapping[str, Array], new: Mapping[str, Array]) -> list[tuple[str
     return list(zip(old, new, strict=True))
 
 
-def _tensors(model: Model, side: str, names: Iterable[str]) -> dict[str, Tensor]:
+def _tensors(model: Model, side: str, session: Session) -> dict[str, Tensor]:
     """Return the inputs or outputs by the names that a Session gives them."""
     if model.signatures:
-        signature = model.signatures[0]
+        signature = next(s for s in model.signatures if s.key == session.signature)
         graph = model.subgraphs[signature.subgraph_index]
         return {name: graph.tensors[index] for name, index in getattr(signature, side)}
-    return dict(zip(names, (model.main.tensors[index] for index in getattr(model.main, side)), strict=True))
+    return dict(
+        zip(getattr(session, side), (model.main.tensors[index] for index in getattr(model.main, side)), strict=True)
+    )
 
 
 def _real(values: Array, tensor: Tensor, wanted: Tensor) -> Array:

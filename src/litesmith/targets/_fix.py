@@ -60,6 +60,7 @@ def fix(model: Model | str | Path, *, target: str) -> Fixed:
                 applied.append(says)
     found = compat(current, target=target)
     named = str(original.source or original.description or "model")
+    current = replace(current, source=None) if applied else current  # no file holds it
     return Fixed(current, replace(found, model=named, applied=tuple(applied), refused=tuple(refused)))
 
 
@@ -71,7 +72,7 @@ def _rewrites(target: str) -> Iterator[tuple[str, Rewrite]]:
     def needed(kind: str, model: Model) -> list[int]:
         if not checked or checked[-1][0] is not model:
             checked[:] = [(model, compat(model, target=target))]
-        return [o.index for o in checked[-1][1].operators if o.kind == kind and not o.fits]
+        return [o.index for o in checked[-1][1].operators if o.kind == kind and not o.fits and o.subgraph == 0]
 
     def border(model: Model) -> Model | None:
         return integer_border(model) if needed("QUANTIZE", model) or needed("DEQUANTIZE", model) else None

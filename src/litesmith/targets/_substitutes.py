@@ -114,6 +114,8 @@ def _relu_n1_to_1(draft: Draft, op: Operator) -> bool:
 
 
 def _pad_v2(draft: Draft, op: Operator) -> bool:
+    if len(op.inputs) < 3:
+        return False
     fill, made = draft.tensors[op.inputs[2]], draft.tensors[op.outputs[0]]
     if fill.buffer is None or fill.sparsity is not None:
         return False
