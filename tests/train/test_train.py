@@ -138,6 +138,7 @@ def test_equal_seeds_give_equal_files(learned: Model, data: Dataset) -> None:
 
 SCRIPT = """
 import sys
+import time
 import torch
 torch.set_num_threads(1)
 sys.path.insert(0, {root!r})
@@ -147,6 +148,7 @@ from litesmith.train import train
 from tests.train.conftest import pattern_images
 def tell(event):
     print(event.epoch, flush=True)
+    time.sleep(1.0)  # the state is written behind this: there is time to kill it with an epoch to go
 train(Model.load({model!r}), Dataset.from_arrays(*pattern_images(400)), checkpoint={state!r}, callback=tell, {options})
 """
 
@@ -172,7 +174,7 @@ def test_a_killed_run_goes_on_as_if_nothing_had_been(
         assert run.stderr is not None
         for _ in range(finished):
             assert run.stdout.readline(), run.stderr.read()
-        time.sleep(0.1)
+        time.sleep(1.3)
         run.send_signal(signal.SIGKILL)
     seen: list[int] = []
     assert state.exists()
