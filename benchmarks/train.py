@@ -61,7 +61,7 @@ def subjects() -> Iterator[Subject]:
     cifar = {"mlperf_tiny/ic_resnet8": "dtype=float32", "cifar10/resnet20": CIFAR}
     for name, preprocess in cifar.items() if ASSETS.is_dir() else ():
         files = [Dataset.open(ASSETS / f"cifar10/{part}.npz", preprocess=preprocess) for part in ("train20k", "test")]
-        longer = {"channels": 140, "prune": 120} if name.endswith("resnet8") else {"channels": 6, "prune": 60}
+        longer = {"channels": 96, "prune": 120} if name.endswith("resnet8") else {"channels": 6, "prune": 60}
         yield Subject(name, ASSETS / f"{name}_float.tflite", *files, {"int8": 1, "cluster": 2, **longer})
 
 

@@ -18,7 +18,7 @@ from litesmith import zoo
 from litesmith.errors import ModelError
 from litesmith.model import Buffer, Builder, Metadata, Model, Operator, Record, constant
 from litesmith.optimize._run import GraphRunner
-from litesmith.train import GraphModule, known_operators, to_torch
+from litesmith.train import GraphModule, _convolutions, known_operators, to_torch
 from litesmith.train._module import as_float
 
 SIZES: dict[str, dict[str, Any]] = {
@@ -265,3 +265,19 @@ def test_a_shape_that_is_known_only_at_run_time_is_refused() -> None:
 
     with pytest.raises(ModelError, match="computed at run time"):
         to_torch(model)
+
+
+@pytest.mark.parametrize(("inputs", "outputs"), [(36, 36), (3, 20), (16, 8)])
+def test_channels_in_whole_lanes_have_the_same_gradients(inputs: int, outputs: int) -> None:
+    generator = torch.Generator().manual_seed(0)
+    shapes = (2, inputs, 9, 9), (outputs, inputs, 3, 3), (outputs,)
+    given = [torch.randn(shape, generator=generator) for shape in shapes]
+    found = []
+    for convolve in (_convolutions._in_whole_lanes, torch.nn.functional.conv2d):
+        leaves = [values.clone().requires_grad_() for values in given]
+        result = convolve(*leaves, (2, 2), (1, 1), (1, 1))
+        result.square().sum().backward()
+        found.append([result, *(leaf.grad for leaf in leaves)])
+
+    for ours, plain in zip(*found, strict=True):
+        torch.testing.assert_close(ours, plain, rtol=1e-4, atol=1e-3)

@@ -13,6 +13,9 @@ from torch import Tensor
 from litesmith.model import same_padding
 from litesmith.train._operators import Compute, Node, makes
 
+_LANES = 8
+_NEEDS_WHOLE_LANES = torch.backends.cpu.get_cpu_capability() == "AVX512"
+"""With AVX-512 and several threads, the gradients of convolutions of 36 channels end the process inside of PyTorch 2.13."""
 Pads = tuple[int, int, int, int]  # left, right, top, bottom: the order of torch.nn.functional.pad
 
 
@@ -50,8 +53,30 @@ def _convolve(
     else:  # PyTorch pads both sides alike; what is left over is padded first
         around = (min(top, bottom), min(left, right))
         image = nnf.pad(image, (left - around[1], right - around[1], top - around[0], bottom - around[0]))
-    result = nnf.conv2d(image, weight, bias, stride, around, dilation, groups)
+    if groups == 1 and _NEEDS_WHOLE_LANES:
+        result = _in_whole_lanes(image, weight, bias, stride, around, dilation)
+    else:
+        result = nnf.conv2d(image, weight, bias, stride, around, dilation, groups)
     return result.permute(0, 2, 3, 1)
+
+
+def _in_whole_lanes(
+    image: Tensor,
+    weight: Tensor,
+    bias: Tensor | None,
+    stride: tuple[int, int],
+    around: tuple[int, int],
+    dilation: tuple[int, int],
+) -> Tensor:
+    """Convolve with as many zero channels more as make both sides multiples of 8; few inputs stay as they are."""
+    outputs, inputs = weight.shape[:2]
+    more_inputs = -inputs % _LANES if inputs > _LANES else 0
+    more_outputs = -outputs % _LANES if outputs > _LANES else 0
+    if more_inputs or more_outputs:
+        image = nnf.pad(image, (0, 0, 0, 0, 0, more_inputs))
+        weight = nnf.pad(weight, (0, 0, 0, 0, 0, more_inputs, 0, more_outputs))
+        bias = None if bias is None else nnf.pad(bias, (0, more_outputs))
+    return nnf.conv2d(image, weight, bias, stride, around, dilation)[:, :outputs]
 
 
 @makes("CONV_2D")
