@@ -1,7 +1,7 @@
 # SPDX-License-Identifier: Apache-2.0
 """The tuned file against float, ai-edge-quantizer's recommended recipe and the wheel's legacy int8, in one table.
 
-    python -m benchmarks.tune [--only cases|overhead|workers|choose] [--model NAME] [--limit 300]
+    python -m benchmarks.tune [--only cases|overhead|workers|choose] [--model NAME] [--limit 2000]
 
 The bundled sample and every model of the assets that has labelled data; MobileNet V2 by agreement with its float self on
 photographs. Each search minimizes latency and may lose half a point. All four files are then scored on the held-out
@@ -39,9 +39,8 @@ from litesmith.tune._question import Question
 from litesmith.tune._tune import ask
 from litesmith.tune._workers import LocalWorkers
 
-CANDIDATES = ("relaxed", "float16", "weights8", "dynamic", "int8", "int16x8", *RECOVERY)
 MAX_DROP = 0.005
-SECONDS = 3.0  # for the latency of each file: neighbours of a virtual machine come and go
+SECONDS = 4.0  # for the latency of each file: neighbours of a virtual machine come and go
 
 
 def recommended(case: Case) -> Model:
@@ -68,7 +67,7 @@ def run(case: Case, limit: int, folder: Path) -> dict[str, Any]:
         case.test,
         output=folder / "run",
         max_drop=f"{100 * MAX_DROP:g}%",
-        only=CANDIDATES,
+        recipes=RECOVERY,
         seconds=SECONDS,
         **options,
     )
@@ -149,7 +148,6 @@ def overhead(folder: Path) -> float:
         samples.dataset("test"),
         calibrate=samples.dataset("train"),
         output=folder,
-        only=CANDIDATES,
         workers=1,
     )
     return 1 - result.work_s / result.seconds
@@ -237,7 +235,7 @@ def main() -> None:
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
     parser.add_argument("--only", choices=("cases", "overhead", "workers", "choose"), action="append")
     parser.add_argument("--model", default="", help="cases whose name has this in it")
-    parser.add_argument("--limit", type=int, default=300)
+    parser.add_argument("--limit", type=int, default=2000)
     arguments = parser.parse_args()
     chosen = arguments.only or ["cases", "overhead", "workers", "choose"]
     for case in cases() if "cases" in chosen else ():

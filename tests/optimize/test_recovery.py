@@ -164,7 +164,8 @@ def test_the_defaults_follow_the_scheme() -> None:
     assert default_passes(Request("int8", method="mse")) == ("equalize", "bias")
     assert default_passes(Request("int8w4")) == ("equalize", "clip", "gptq", "bias")
     assert default_passes(Request("weights4")) == ("equalize", "gptq", "bias")
-    assert default_passes(Request("int16x8")) == default_passes(Request("dynamic")) == ("gptq",)
+    assert default_passes(Request("int16x8")) == ("equalize", "gptq", "bias")
+    assert default_passes(Request("dynamic")) == ("gptq",)
     assert default_passes(Request("float16")) == ()
 
 

@@ -65,7 +65,7 @@ def test_every_command_is_one_that_the_command_line_takes(target: str, tmp_path:
         steps = _steps(advice.command)
         verb, options = steps[0]
         wanted = Recipe.parse(advice.recipe)
-        wanted._check_order()
+        wanted.check_order()
 
         assert options["model"] == model
         if len(steps) == 1:

@@ -232,13 +232,14 @@ class Recipe:
             data: samples for the steps that need some, such as for calibration.
             train: samples for the steps that train; ``data`` by default.
         """
-        self._check_order()
+        self.check_order()
         for step in self.steps:
             kind = _kind(step.name)
             model = kind.apply(model, step, train if kind.trains and train is not None else data)
         return model
 
-    def _check_order(self) -> None:
+    def check_order(self) -> None:
+        """Raise where a step would undo one before it."""
         staged = [step for step in self.steps if _kind(step.name).stage is not None]
         for before, after in itertools.pairwise(staged):
             if (_kind(before.name).stage or 0) > (_kind(after.name).stage or 0):

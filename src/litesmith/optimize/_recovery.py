@@ -59,13 +59,14 @@ Calibrated = Callable[[Model, str], Ranges | None]
 
 
 def default_passes(request: Request) -> tuple[str, ...]:
-    """Return the passes that help a request, as a rule: for 8-bit activations, and for the rounding of weights."""
-    rounds_activations = any(scheme.domain == "int8" for scheme in request.schemes)
+    """Return the passes that help a request, as a rule: for integer activations, and for the rounding of weights."""
+    rounds_activations = any(scheme.is_static for scheme in request.schemes)
     rounds_coarsely = any(scheme.bits <= 6 and not scheme.block for scheme in request.schemes)
     gptq = ("gptq",) if any(scheme.rounding_matters and not scheme.block for scheme in request.schemes) else ()
     if not (rounds_activations or rounds_coarsely):
         return gptq
-    clip = ("clip",) if rounds_activations and request.method == DEFAULT_METHOD else ()
+    has_outliers = any(scheme.domain == "int8" for scheme in request.schemes)  # 16 bits have room for them
+    clip = ("clip",) if has_outliers and request.method == DEFAULT_METHOD else ()
     return ("equalize", *clip, *gptq, "bias")
 
 
@@ -201,6 +202,9 @@ class _Search:
                 ranges = self._calibrated(source, module.METHOD)
             else:
                 found = module.apply(source, self._request, ranges, self._data)
+                if not found:
+                    self._failures[name] = "there is no layer for it"
+                    return path
                 overrides = {**overrides, **for_all_holders(source, found)}
             result = build(source, replace(self._request, weights=overrides), ranges, check=self._check)
         extended = (*path, name)

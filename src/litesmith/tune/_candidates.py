@@ -21,13 +21,14 @@ SCHEMES = (
     "weights8",
     "dynamic",
     "int8",
+    "int8(same)",
     "weights4-block32",
     "dynamic4",
     "weights4",
     "int8w4",
     "int16x8",
 )
-RECOVERY = ("int8(minmax)", "int8(mse)", "int8(entropy)", "int8(octav)", "int8(head=same)", "int8(recover=)")
+RECOVERY = ("int8(minmax)", "int8(mse)", "int8(entropy)", "int8(octav)", "int8(recover=)")
 PROMOTED = (0.03, 0.06, 0.12, 0.25, 0.5)
 """Shares of the weak layers that are promoted at once, before the gap between too few and enough is halved."""
 HALVINGS = 3

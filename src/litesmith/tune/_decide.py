@@ -9,7 +9,7 @@ from dataclasses import dataclass
 from litesmith.tune._budget import Budget
 from litesmith.tune._trial import DONE, Trial, pareto
 
-ALIKE = 0.02
+ALIKE = 0.01
 """A file is as fast as the fastest when the whole interval of its latency is less than this behind."""
 NEAREST = 3
 

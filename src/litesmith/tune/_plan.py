@@ -14,6 +14,7 @@ from litesmith.runtime import Session, random_inputs
 from litesmith.tune import _candidates as candidates
 from litesmith.tune._budget import Budget
 from litesmith.tune._jobs import Failure, work
+from litesmith.tune._narrow import pays, steps_down
 from litesmith.tune._question import Question
 from litesmith.tune._rehearse import Rehearse
 from litesmith.tune._sparsity import SEARCHED, searchable
@@ -107,6 +108,9 @@ def make_plan(
     ]
     if everything:
         stages += [stage("recovery", recovery), stage("mixed", promoted)]
+        if sparsity and pays(budget or Budget()):
+            first, *others = steps_down()
+            stages += [stage("channels", first, if_needed=False), *(stage("channels", other) for other in others)]
         if sparse and sparsity:
             stages.append(stage("sparsity", [f"{' → '.join(sparse)} → …"] * SEARCHED, if_needed=False))
     untried: list[tuple[str, str]] = []

@@ -3,7 +3,9 @@
 
 from __future__ import annotations
 
+import functools
 import hashlib
+import itertools
 from collections.abc import Mapping
 from dataclasses import dataclass
 from pathlib import Path
@@ -30,6 +32,9 @@ Array = np.ndarray[Any, Any]
 Seen = Mapping[str, Array]
 CONFIDENCE = 0.95
 RESAMPLES = 500
+REMOVING = ("channels", "prune", "cluster")
+"""Steps that take long, and that several number formats follow: what they make is kept for the next recipe."""
+KEPT = 2
 
 
 @dataclass(frozen=True)
@@ -106,7 +111,26 @@ class Question:
         steps = Recipe.parse(recipe)
         if steps.trains and train is None:
             raise UsageError(f"the recipe {recipe!r} trains, and there are no samples to train on; give train=…")
-        return steps.apply(Model.from_bytes(self.model), self.calibrate, train=train).to_bytes()
+        steps.check_order()
+        removing = Recipe(tuple(itertools.takewhile(lambda step: step.name in REMOVING, steps.steps)))
+        rest = Recipe(steps.steps[len(removing.steps) :])
+        return rest.apply(self._after(removing), self.calibrate, train=train).to_bytes()
+
+    def _after(self, steps: Recipe) -> Model:
+        """Return the float model after the first steps of a recipe, which others begin with as well."""
+        if not steps.steps:
+            return Model.from_bytes(self.model)
+        name = str(steps)
+        if name not in self._kept:
+            made = steps.apply(Model.from_bytes(self.model), self.calibrate)
+            while len(self._kept) >= KEPT:
+                del self._kept[next(iter(self._kept))]
+            self._kept[name] = made
+        return self._kept[name]
+
+    @functools.cached_property
+    def _kept(self) -> dict[str, Model]:
+        return {}
 
     def observe(self, model: bytes, split: str, start: int, stop: int) -> dict[str, Array]:
         """Run samples of a split and return what the metric keeps of each."""

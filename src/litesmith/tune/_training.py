@@ -197,10 +197,17 @@ def _takes_as_much(steps: Sequence[Step], trained: Sequence[Step]) -> bool:
             return False
         if name == "cluster" and step.get("clusters") > wanted:
             return False
-        # A share of every group of channels is about its square of the work, which trainings are told.
-        if name == "channels" and ("keep" not in step.options or step.get("keep") ** 2 > wanted):
+        if name == "channels" and _work_left(step) > wanted:
             return False
     return bool(_taken(training))
+
+
+def _work_left(step: Step) -> float:
+    """Return the share of the work that removing channels leaves, as trainings are told it."""
+    if "max_macs" in step.options:
+        return float(step.get("max_macs"))
+    keep = float(step.get("keep"))  # of every group of channels: about its square of the work
+    return keep * keep
 
 
 class _Trainings:

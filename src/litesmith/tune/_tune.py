@@ -28,6 +28,7 @@ from litesmith.tune._jobs import OnAccelerator, TunedLayer
 from litesmith.tune._journal import NO_SPACE, Journal, only_one, write_whole
 from litesmith.tune._lock import Lock, Origin, function_file, make_lock
 from litesmith.tune._meter import DeviceMeter, measuring_device, measuring_machine, measuring_worker
+from litesmith.tune._narrow import search_narrower
 from litesmith.tune._plan import Plan, make_plan
 from litesmith.tune._question import Question, content_hash
 from litesmith.tune._search import Search
@@ -445,6 +446,7 @@ def _run_stages(
     trials = search.run("asked for", asked) if asked else []
     notes = _run_own_stages(search, trials) if everything else []
     if everything and sparsity:
+        search_narrower(search)
         search_sparsity(search)
     if everything and search.question.train is not None:
         search_training(search, train_epochs)
