@@ -3,6 +3,8 @@
 
 from __future__ import annotations
 
+from collections import Counter
+from collections.abc import Sequence
 from json import dumps
 from pathlib import Path
 from typing import Annotated, Any
@@ -169,7 +171,7 @@ def show_plan(planned: Plan) -> None:
             s.trials or "",
             _duration(s.seconds),
             "if needed" if s.if_needed else "",
-            "see below" if s.name == "training" else ", ".join(s.candidates[:9]),
+            "see below" if s.name == "training" else ", ".join(_counted(s.candidates)[:9]),
         )
         for s in planned.stages
     ]
@@ -181,6 +183,11 @@ def show_plan(planned: Plan) -> None:
             out.line(f"· {candidate}")
     for name, reason in planned.left_out:
         out.line(f"! left out: {name}: {reason}")
+
+
+def _counted(candidates: Sequence[str]) -> list[str]:
+    """Return candidates once each, with how many there are of those that are not known yet."""
+    return [name if count == 1 else f"{count} × {name}" for name, count in Counter(candidates).items()]
 
 
 def show(result: Tuned) -> None:

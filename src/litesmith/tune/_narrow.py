@@ -38,8 +38,8 @@ def narrowed(share: float, then: str = "") -> str:
 
 def steps_down() -> list[list[str]]:
     """Return the recipes of each step, and at last what may follow: how many those are depends on the scores."""
-    rounded = [narrowed(STEPS[0][0], name) for name in ("int8", *FORMATS)]
-    return [*([narrowed(share) for share in shares] for shares in STEPS), FOLLOWED * rounded]
+    followed = FOLLOWED * (1 + len(FORMATS)) * ["channels → a format that fits"]
+    return [*([narrowed(share) for share in shares] for shares in STEPS), followed]
 
 
 def pays(budget: Budget) -> bool:

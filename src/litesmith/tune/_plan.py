@@ -9,6 +9,7 @@ from dataclasses import dataclass, replace
 
 from litesmith.model import Model
 from litesmith.optimize import Recipe
+from litesmith.optimize._layer_rules import weight_layers
 from litesmith.result import Result
 from litesmith.runtime import Session, random_inputs
 from litesmith.tune import _candidates as candidates
@@ -26,6 +27,8 @@ START_S = 1.5
 TRAINING_BYTES = 300e6
 """What PyTorch takes besides."""
 BATCH = 64
+NARROWING_S, PRUNING_S = 0.2, 0.4
+"""What removing channels and weights takes for each layer, besides runs of the model: measured on nets of 10 to 60."""
 WORKER_BYTES = 150e6
 """What Python, NumPy and LiteRT take in each process."""
 
@@ -93,12 +96,12 @@ def make_plan(
     score_s = run_s * len(question.search)
     build_s = 0.3 + 6 * run_s * len(question.calibrate)  # calibration, its channels, and the correction of biases
 
-    def stage(name: str, tried: Sequence[str], *, if_needed: bool = True) -> Stage:
-        seconds = len(tried) * (score_s + build_s) / workers
+    def stage(name: str, tried: Sequence[str], *, if_needed: bool = True, more_s: float = 0.0) -> Stage:
+        seconds = len(tried) * (score_s + build_s + more_s) / workers
         return Stage(name, len(tried), seconds, if_needed, tuple(tried))
 
     recovery, unknown = candidates.known(candidates.RECOVERY)
-    operators = len(model.main.operators)
+    operators, layers = len(model.main.operators), len(weight_layers(model))
     counts = candidates.first_counts(operators)
     promoted = [f"int8, {c} weakest layers in float" for c in counts] + ["… halving the gap"] * candidates.HALVINGS
     sparse = searchable()
@@ -110,9 +113,15 @@ def make_plan(
         stages += [stage("recovery", recovery), stage("mixed", promoted)]
         if sparsity and pays(budget or Budget()):
             first, *others = steps_down()
-            stages += [stage("channels", first, if_needed=False), *(stage("channels", other) for other in others)]
+            more_s = NARROWING_S * layers
+            stages += [
+                stage("channels", first, if_needed=False, more_s=more_s),
+                *(stage("channels", other, more_s=more_s) for other in others[:-1]),
+                stage("channels", others[-1]),  # of models that are there already
+            ]
         if sparse and sparsity:
-            stages.append(stage("sparsity", [f"{' → '.join(sparse)} → …"] * SEARCHED, if_needed=False))
+            tried = [f"{' → '.join(sparse)} → …"] * SEARCHED
+            stages.append(stage("sparsity", tried, if_needed=False, more_s=PRUNING_S * layers))
     untried: list[tuple[str, str]] = []
     if question.train is not None:
         stages, untried = _with_training(
