@@ -16,15 +16,17 @@ from litesmith import Dataset
 from litesmith.errors import DataError, OptimizeError, UsageError
 from litesmith.model import Builder, Model
 from litesmith.optimize import PruneCoverage, dequantize, prune, quantize, store_sparse
+from litesmith.optimize._layer_fit import fit
 from litesmith.optimize._layer_moments import Moments
 from litesmith.optimize._layer_pairs import input_moments
 from litesmith.optimize._layer_rules import weight_layers
 from litesmith.optimize._output_error import OutputError
 from litesmith.optimize._prune_allocate import Curve, allocate_by_curves, allocate_by_weights
+from litesmith.optimize._prune_coupling import fit_coupled, row_coupling
 from litesmith.optimize._prune_patterns import keep_mask
 from litesmith.optimize._prune_reorder import block_order
 from litesmith.optimize._prune_second_order import prune_rows
-from litesmith.optimize._prune_sensitivity import row_importance
+from litesmith.optimize._prune_sensitivity import row_importance, with_tensors
 from litesmith.optimize._segments import Walk
 
 Array = np.ndarray[Any, Any]
@@ -350,6 +352,68 @@ def test_errors_that_nothing_reads_do_not_matter(pictures: list[Array]) -> None:
     assert found[5:].max() < 0.1 * found[:5].min()
     together = row_importance(model, layer, moments, 0.5, "unstructured", judge, parts=1)
     assert np.ptp(together) == 0
+
+
+def test_outputs_that_do_the_same_are_coupled(pictures: list[Array]) -> None:
+    b = Builder("twice", seed=2)
+    x = b.conv2d(b.input("image", (1, 12, 12, 3)), 8, kernel=3, activation="RELU", name="stem")
+    x = b.conv2d(x, 4, name="middle")
+    weights = np.array([[1, 1, 0, 0], [0, 0, 1, -1]], np.float32).reshape(2, 1, 1, 4)
+    model = b.build({"y": b.conv2d(x, 2, weight=weights, name="last")})
+    feeds = [{model.main.inputs[0]: picture} for picture in pictures]
+    layer = weight_layers(model)[1]
+    moments = input_moments(model, 0, feeds, [layer.operator])[layer.operator]
+    found = row_coupling(model, layer, moments, OutputError(model, feeds[:10]))
+    assert found is not None
+    assert np.diag(found) == pytest.approx(1)
+    assert found[0, 1] == pytest.approx(-found[2, 3], rel=1e-3)  # a sum and a difference
+    assert found[0, 1] > 0.2
+    assert np.abs(found[:2, 2:]).max() < 1e-3  # of another output
+
+
+def test_coupled_rows_make_up_for_each_other() -> None:
+    """Where only the sum of two rows is read, each may have the zeros that the other has not."""
+    random = np.random.default_rng(0)
+    x = random.standard_normal((1, 800, 8))
+    rows = random.uniform(0.9, 1.1, (1, 2, 8))
+    fitted, held = (Moments.empty(1, 2, 8) for _ in range(2))
+    for part, seen in ((fitted, x[:, :600]), (held, x[:, 600:])):
+        part.add(seen, seen @ np.swapaxes(rows, 1, 2))
+    coupling, even = np.array([[1.0, 0.99], [0.99, 1.0]]), np.ones((1, 2, 1))
+    mask = np.arange(16).reshape(1, 8, 2).swapaxes(1, 2) % 4 % 3 == 0  # one of the two in each column
+    found = fit_coupled(fitted, held, rows * mask, mask, even, coupling)
+    apart = fit(fitted, held, rows * mask, mask)
+    wanted = rows.sum(axis=1)
+    assert np.abs(found.sum(axis=1) - wanted).max() < 0.1
+    assert np.abs(apart.sum(axis=1) - wanted).min() > 0.5
+    assert not found[~mask].any()
+
+
+def test_zeros_are_chosen_where_other_rows_make_up_for_them() -> None:
+    random = np.random.default_rng(0)
+    x = random.standard_normal((1, 2000, 24)) @ random.standard_normal((24, 24))
+    rows, read = random.standard_normal((1, 16, 24)), random.standard_normal((16, 3))
+    moments = Moments.empty(1, 16, 24)
+    moments.add(x, x @ np.swapaxes(rows, 1, 2))
+    read /= np.linalg.norm(read, axis=1, keepdims=True)
+    coupling, even = 0.9 * read @ read.T + 0.1 * np.eye(16), np.ones((1, 16, 1))
+    errors = []
+    for known in (None, coupling):
+        mask = prune_rows(moments, rows, 0.6, "unstructured", importance=even, coupling=known)[1]
+        lost = fit_coupled(moments, moments, rows * mask, mask, even, coupling)[0] - rows[0]
+        errors.append(float(np.sum(coupling * (lost @ moments.covariance()[0][0] @ lost.T))))
+    assert errors[1] < 0.9 * errors[0]
+
+
+def test_an_error_that_the_last_layer_can_undo_does_not_count(net: Model, pictures: list[Array]) -> None:
+    feeds = [{net.main.inputs[0]: picture} for picture in pictures]
+    judge, few = OutputError(net, feeds), OutputError(net, feeds[:12])
+    layer = weight_layers(net)[-1]
+    tensor = net.main.tensors[layer.weight]
+    halved = with_tensors(net, 0, {layer.weight: tensor.with_array(tensor.array() / 2)})
+    assert judge.of(halved) > 0.2
+    assert judge.after_refit(halved) < 0.02 * judge.of(halved)
+    assert few.after_refit(halved) == few.of(halved)  # twelve samples cannot tell what ten values have in common
 
 
 def test_more_samples_than_fit_in_32_bits_are_kept_in_16(net: Model, pictures: list[Array]) -> None:

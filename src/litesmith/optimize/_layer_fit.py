@@ -15,7 +15,7 @@ import numpy as np
 from litesmith.optimize._layer_moments import Moments
 
 Array = np.ndarray[Any, Any]
-_RIDGES = (0.003, 0.03, 0.3)
+RIDGES = (0.003, 0.03, 0.3)
 _STEPS = 50
 _TOLERANCE = 1e-4
 
@@ -26,7 +26,7 @@ def fit(fitted: Moments, held: Moments, rows: Array, mask: Array | None = None) 
         return rows  # a bias makes any rows right at one position
     best, least = rows, held.error(rows) * 0.999
     chosen = None
-    for ridge in _RIDGES:
+    for ridge in RIDGES:
         tried = solve(fitted, rows, mask, ridge)
         error = held.error(tried)
         if error < least:
@@ -58,32 +58,43 @@ def normalized(moments: Moments, rows: Array, ridge: float) -> tuple[Array, Arra
     return h, yx / scale[:, None, :] + ridge * start, scale, start
 
 
-def conjugate_gradients(h: Array, target: Array, start: Array, mask: Array, *, steps: int = _STEPS) -> Array:
-    """Return the minimizer of ½ w H wᵀ − w targetᵀ over the weights under the mask, all rows at once."""
+def conjugate_gradients(
+    h: Array, target: Array, start: Array, mask: Array, *, coupling: Array | None = None, steps: int = _STEPS
+) -> Array:
+    """Return the minimizer of ½ w H wᵀ − w targetᵀ over the weights under the mask, all rows at once.
+
+    With a ``coupling`` C of the rows (r, r), it is that of ½ tr(C W H Wᵀ) − tr(C W targetᵀ): rows make up for each other.
+    """
+    axes = 2 if coupling is None else (1, 2)  # rows that are coupled take their steps together
+    mix = None if coupling is None else coupling.astype(np.float32)
     # Rows of any size: each is solved at its own scale, so that float32 serves all.
-    size: Array = np.maximum(np.sqrt(_squares(target)), 1e-30)
+    size: Array = np.maximum(np.sqrt(_squares(target, axes)), 1e-30)
     target = target / size
     found = (start / size).astype(np.float32)
     h32, mask32 = h.astype(np.float32), mask.astype(np.float32)
-    residual = (target.astype(np.float32) - found @ h32) * mask32
+    residual = _mixed(mix, target.astype(np.float32) - found @ h32) * mask32
     direction = residual.copy()
-    power = _squares(residual)
-    limit = _TOLERANCE**2 * np.maximum(_squares(target), 1e-30)
+    power = _squares(residual, axes)
+    limit = _TOLERANCE**2 * np.maximum(_squares(target, axes), 1e-30)
     for _ in range(steps):
         ahead = power > limit  # rows that are there would divide noise by noise
         if not ahead.any():
             break
-        curved = (direction @ h32) * mask32
-        curvature = np.sum(direction * curved, axis=2, keepdims=True, dtype=np.float64)
+        curved = _mixed(mix, direction @ h32) * mask32
+        curvature = np.sum(direction * curved, axis=axes, keepdims=True, dtype=np.float64)
         step = np.where(ahead, power / np.where(ahead & (curvature > 0), curvature, np.inf), 0.0).astype(np.float32)
         found += step * direction
         residual -= step * curved
-        following = _squares(residual)
+        following = _squares(residual, axes)
         ratio = np.where(ahead, following / np.where(ahead, power, 1.0), 0.0).astype(np.float32)
         direction = residual + ratio * direction
         power = following
     return found.astype(np.float64) * size
 
 
-def _squares(rows: Array) -> Array:
-    return np.asarray(np.sum(rows * rows, axis=2, keepdims=True, dtype=np.float64))
+def _mixed(mix: Array | None, rows: Array) -> Array:
+    return rows if mix is None else np.asarray(mix @ rows)
+
+
+def _squares(rows: Array, axes: int | tuple[int, int]) -> Array:
+    return np.asarray(np.sum(rows * rows, axis=axes, keepdims=True, dtype=np.float64))

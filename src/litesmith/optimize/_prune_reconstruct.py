@@ -10,7 +10,7 @@ from typing import Any
 import numpy as np
 
 from litesmith.errors import DataError
-from litesmith.model import Model
+from litesmith.model import Model, cost
 from litesmith.optimize._calibrate import entry_points
 from litesmith.optimize._layer_fit import fit
 from litesmith.optimize._layer_moments import Moments
@@ -18,13 +18,16 @@ from litesmith.optimize._layer_pairs import fittable, input_moments, layer_pairs
 from litesmith.optimize._layer_rules import WeightLayer, sharing_layers, sharing_notes
 from litesmith.optimize._output_error import OutputError
 from litesmith.optimize._prune_allocate import Curve, allocate_by_curves
+from litesmith.optimize._prune_coupling import SAMPLES as COUPLING_SAMPLES
+from litesmith.optimize._prune_coupling import fit_coupled, is_affordable, row_coupling
 from litesmith.optimize._prune_patterns import from_rows, keep_mask, rows_of
-from litesmith.optimize._prune_second_order import error_curve, prune_rows
+from litesmith.optimize._prune_second_order import error_weights, prune_rows
 from litesmith.optimize._prune_sensitivity import (
+    A_RUN,
     SAMPLES,
     affordable_parts,
+    error_curve,
     row_importance,
-    rows_of_layer,
     with_tensors,
 )
 from litesmith.optimize._run import Data, Feed
@@ -34,15 +37,19 @@ from litesmith.progress import task
 
 Array = np.ndarray[Any, Any]
 _GRID = (0.0, 0.1, 0.2, 0.3, 0.4, 0.5, 0.6, 0.7, 0.8, 0.9, 0.95)
-_CURVE_SAMPLES = 128
+_PLAN_SAMPLES = 192
+"""Of which every third judges what was fitted to the others."""
+_CURVE_MACS = 3e11
+_FEWEST = 16
 
 
 @dataclass(frozen=True)
 class PrunePlan:
-    """What to prune: the sparsity of each layer, and how much errors of its outputs matter, where that was measured."""
+    """What to prune: the sparsity of each layer, and how errors of its outputs matter, where that was measured."""
 
     sparsities: dict[WeightLayer, float]
     importance: dict[int, Array]
+    coupling: dict[int, Array]
 
 
 def measured_plan(
@@ -59,32 +66,46 @@ def measured_plan(
     fixed = {layer: number for layer, number in targets.items() if number is not None}
     free = [layer for layer, number in targets.items() if number is None]
     if pattern == "2:4" or not targets or not any((sparsity, *fixed.values())):
-        return PrunePlan({**dict.fromkeys(free, sparsity), **fixed}, {})
+        return PrunePlan({**dict.fromkeys(free, sparsity), **fixed}, {}, {})
     signature, subgraph = entry_points(model)[0]
     graph = model.subgraphs[subgraph]
     able = fittable(model, subgraph)
     wanted = {layer: sparsity if number is None else number for layer, number in targets.items()}
     inside = [t for t, share in wanted.items() if share > 0 and t.subgraph == subgraph and t.operator in able]
-    fed = spread_samples(model, data, min(samples, _CURVE_SAMPLES), signature=signature)
+    fed = spread_samples(model, data, min(samples, _PLAN_SAMPLES), signature=signature)
     _check_fed(fed)
-    moments = input_moments(model, subgraph, fed, [layer.operator for layer in inside], seed=seed)
-    few = fed[:: max(len(fed) // SAMPLES, 1)]
+    held, seen_by_fit = fed[::3], [feed for number, feed in enumerate(fed) if number % 3] or fed
+    moments = input_moments(model, subgraph, seen_by_fit, [layer.operator for layer in inside], seed=seed)
+    few = _some(held, SAMPLES)
     judge = OutputError(model, few, subgraph=subgraph)
+    coupled = OutputError(model, _some(held, COUPLING_SAMPLES), subgraph=subgraph)
+    couples = is_affordable(model, inside)
     parts = affordable_parts(model, len(few), len(inside))
     most = (1 + sparsity) / 2  # no layer keeps less than half of what the average one does: curves flatter at the end
     grid = (*(share for share in _GRID if share < most), most)
-    curves, importance = {}, {}
+    runs = max(len(inside) * len(grid), 1) * (cost(model).macs + A_RUN)
+    final = OutputError(model, _some(held, max(int(_CURVE_MACS / runs), _FEWEST)), subgraph=subgraph)
+    curves, importance, coupling = {}, {}, {}
     with task("Measuring sensitivity", total=len(inside)) as advance:
         for layer in inside:
             seen = moments.pop(layer.operator)
             matter = row_importance(model, layer, seen, max(wanted[layer], 0.5), pattern, judge, parts)
             if layer not in fixed and budget == "global":
-                rows = rows_of_layer(graph.tensors[layer.weight], layer, seen)
-                curves[layer] = Curve(rows.size, grid, error_curve(seen, rows, grid, pattern, matter))
+                errors = error_curve(model, layer, seen, grid, pattern, matter, final)
+                curves[layer] = Curve(graph.tensors[layer.weight].elements, grid, errors)
             importance[layer.operator] = matter
+            between = row_coupling(model, layer, seen, coupled) if couples else None
+            if between is not None:
+                coupling[layer.operator] = between
             advance(1)
     shares = dict(zip(curves, allocate_by_curves(list(curves.values()), sparsity), strict=True))
-    return PrunePlan({**dict.fromkeys(free, sparsity), **shares, **fixed}, importance)
+    return PrunePlan({**dict.fromkeys(free, sparsity), **shares, **fixed}, importance, coupling)
+
+
+def _some(feeds: Sequence[Feed], count: int) -> list[Feed]:
+    """Return so many samples, or all if there are fewer, from all over them."""
+    places = np.unique(np.linspace(0, len(feeds) - 1, min(count, len(feeds))).round().astype(int))
+    return [feeds[place] for place in places]
 
 
 def reconstruct(
@@ -121,10 +142,15 @@ def reconstruct(
             mask = None
             rows = pair.rows
             if here.get(pair.operator):
-                matter = plan.importance.get(pair.operator)
-                mask = _mask(together, pair.rows, here[pair.operator], pattern, matter)
+                matter, between = plan.importance.get(pair.operator), plan.coupling.get(pair.operator)
+                mask = _mask(together, pair.rows, here[pair.operator], pattern, matter, between)
                 rows = pair.rows * mask
-            rows = fit(pair.fitted, pair.held, rows, mask)
+                if matter is not None and between is not None:
+                    rows = fit_coupled(pair.fitted, pair.held, rows, mask, error_weights(matter), between)
+                else:
+                    rows = fit(pair.fitted, pair.held, rows, mask)
+            else:
+                rows = fit(pair.fitted, pair.held, rows)
             rows = rows if mask is None else np.where(mask, rows, 0.0)
             judge = pair.held if pair.held.count > 1 else together
             if judge.count > 1:
@@ -135,10 +161,12 @@ def reconstruct(
     return result, errors, notes
 
 
-def _mask(moments: Moments, rows: Array, share: float, pattern: str, importance: Array | None) -> Array:
+def _mask(
+    moments: Moments, rows: Array, share: float, pattern: str, importance: Array | None, coupling: Array | None
+) -> Array:
     """Return the weights to keep: by their effect, or by size where one position tells nothing of that."""
     if moments.count > 1:
-        return prune_rows(moments, rows, share, pattern, importance=importance)[1]
+        return prune_rows(moments, rows, share, pattern, importance=importance, coupling=coupling)[1]
     mask: Array = keep_mask(rows.reshape(-1, rows.shape[-1]) ** 2, share, pattern).reshape(rows.shape)
     return mask
 

@@ -38,40 +38,31 @@ def prune_rows(
     pattern: str,
     *,
     importance: Array | None = None,
+    coupling: Array | None = None,
     iterations: int = _ITERATIONS,
 ) -> tuple[Array, Array]:
-    """Return the pruned rows (g, r, k) and which of them may be non-zero; ``importance`` (g, r, 1) is of square errors."""
+    """Return the pruned rows (g, r, k) and which of them may be non-zero.
+
+    ``importance`` (g, r, 1) is of square errors; ``coupling`` (r, r) says how errors of rows add up, and is for one group.
+    """
     h, target, scale, start = normalized(moments, rows, _RIDGE)
-    weight = row_weights(moments) if importance is None else _scaled(importance)
+    weight = row_weights(moments) if importance is None else error_weights(importance)
     target, start = target * weight, start * weight
     masks = [_by_magnitude(start, sparsity, pattern)]
     if sparsity > 0 and iterations > 0:
         masks.append(_by_saliency(h, start, sparsity, pattern))
         if len(h) == 1:
-            masks.append(_by_alternation(h[0], target[0], masks[0][0], sparsity, pattern, iterations)[None])
-    tried = [(conjugate_gradients(h, target, start * mask, mask, steps=_QUICK), mask) for mask in masks]
-    found, mask = min(tried, key=lambda pair: _objective(h, target, pair[0]))
+            masks.append(_by_alternation(h[0], target[0], masks[0][0], sparsity, pattern, iterations, coupling)[None])
+    steps = _QUICK if coupling is None else 2 * _QUICK
+    tried = [
+        (conjugate_gradients(h, target, start * mask, mask, coupling=coupling, steps=steps), mask) for mask in masks
+    ]
+    found, mask = min(tried, key=lambda pair: _objective(h, target, pair[0], coupling))
     return found * mask / scale[:, None, :] / weight, mask
 
 
-def error_curve(
-    moments: Moments, rows: Array, sparsities: tuple[float, ...], pattern: str, importance: Array
-) -> tuple[float, ...]:
-    """Return the error of a layer's outputs, by their importance, at some sparsities, each with its other weights moved."""
-    h, target, scale, start = normalized(moments, rows, _RIDGE)
-    weight = _scaled(importance)
-    target, start = target * weight, start * weight
-    xx = moments.covariance()[0]
-    errors = []
-    for sparsity in sparsities:
-        mask = _by_magnitude(start, sparsity, pattern)
-        found = conjugate_gradients(h, target, start * mask, mask, steps=_QUICK) if sparsity else start
-        lost = rows - found * mask / scale[:, None, :] / weight
-        errors.append(float(np.sum(importance[:, :, 0] * np.sum((lost @ xx) * lost, axis=2))))
-    return tuple(np.maximum.accumulate(errors).tolist())
-
-
-def _scaled(importance: Array) -> Array:
+def error_weights(importance: Array) -> Array:
+    """Return by how much an error, not its square, of each row counts: at most 1."""
     weight: Array = np.sqrt(importance / max(float(importance.max(initial=0.0)), 1e-300))
     return np.maximum(weight, 1e-6)
 
@@ -103,18 +94,30 @@ def _by_saliency(h: Array, start: Array, sparsity: float, pattern: str) -> Array
     return _by_magnitude(start / np.sqrt(np.maximum(spread, 1e-30)), sparsity, pattern)
 
 
-def _by_alternation(h: Array, target: Array, mask: Array, sparsity: float, pattern: str, iterations: int) -> Array:
-    values, vectors = np.linalg.eigh(h)
-    values, vectors = values.astype(np.float32), vectors.astype(np.float32)
+def _by_alternation(
+    h: Array, target: Array, mask: Array, sparsity: float, pattern: str, iterations: int, coupling: Array | None
+) -> Array:
+    values, vectors = (a.astype(np.float32) for a in np.linalg.eigh(h))
     turned = np.ascontiguousarray(vectors.T)
     goal = target.astype(np.float32)
-    solution = ((goal @ vectors) / values) @ turned
+    left: Array | None = None
+    if coupling is not None:  # the eigenvectors of a Kronecker product are products of those of its factors
+        others, left = (a.astype(np.float32) for a in np.linalg.eigh(coupling))
+        values = np.maximum(others, 1e-3)[:, None] * values
+        goal = (coupling @ target).astype(np.float32)
+
+    def solved(right: Array, penalty: float) -> Array:
+        across = right if left is None else left.T @ right
+        found: Array = (across @ vectors / (values + penalty)) @ turned
+        return found if left is None else left @ found
+
+    solution = solved(goal, 0.0)
     sparse = np.where(mask, solution, 0)
     multiplier = np.zeros_like(sparse)
     penalty = _FIRST_PENALTY
     following = mask
     for iteration in range(iterations):
-        solution = ((goal - multiplier + penalty * sparse) @ vectors / (values + penalty)) @ turned
+        solution = solved(goal - multiplier + penalty * sparse, penalty)
         wish = solution + multiplier / penalty
         following = keep_mask(wish**2, sparsity, pattern)
         sparse = np.where(following, wish, 0)
@@ -129,5 +132,6 @@ def _by_alternation(h: Array, target: Array, mask: Array, sparsity: float, patte
     return following
 
 
-def _objective(h: Array, target: Array, rows: Array) -> float:
-    return float(0.5 * np.sum((rows @ h) * rows) - np.sum(rows * target))
+def _objective(h: Array, target: Array, rows: Array, coupling: Array | None) -> float:
+    mixed = rows if coupling is None else coupling @ rows
+    return float(0.5 * np.sum((rows @ h) * mixed) - np.sum(mixed * target))

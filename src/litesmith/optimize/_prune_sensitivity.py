@@ -23,7 +23,7 @@ from litesmith.optimize._prune_second_order import prune_rows, row_weights
 Array = np.ndarray[Any, Any]
 SAMPLES = 24
 _MOST_MACS = 2e11
-_A_RUN = 5e6
+A_RUN = 5e6
 """What a run costs beside its multiply-accumulates, in such."""
 _SMALLEST = 1e-3
 _TEMPER = 0.5
@@ -32,7 +32,7 @@ _TEMPER = 0.5
 
 def affordable_parts(model: Model, samples: int, layers: int) -> int:
     """Return into how many parts the outputs of each layer can be divided, at least 1."""
-    return max(int(_MOST_MACS / ((cost(model).macs + _A_RUN) * max(samples, 1) * max(layers, 1))), 1)
+    return max(int(_MOST_MACS / ((cost(model).macs + A_RUN) * max(samples, 1) * max(layers, 1))), 1)
 
 
 def row_importance(
@@ -47,19 +47,50 @@ def row_importance(
     lost = rows - pruned
     own = np.sum((lost @ xx) * lost, axis=2).reshape(-1)
     shift = np.einsum("grk,gk->gr", lost, moments.x / max(moments.count, 1)).reshape(-1)
-    bias = op_bias(graph.operators[layer.operator])
     expected = row_weights(moments).reshape(-1) ** 2
     found = np.zeros(len(own))
     for part in np.array_split(np.arange(len(own)), min(parts, len(own))):
         mixed = rows.reshape(len(own), -1).copy()
         mixed[part] = pruned.reshape(len(own), -1)[part]
-        changed = {layer.weight: tensor.with_array(from_matrices(mixed.reshape(rows.shape), layer.kind, tensor.shape))}
-        if bias != ABSENT and graph.tensors[bias].elements == len(shift):
-            changed[bias] = _shifted(graph.tensors[bias], part, shift)
-        reaching = judge.of(with_tensors(model, layer.subgraph, changed))
+        reaching = judge.of(_with_rows(model, layer, mixed.reshape(rows.shape), part, shift))
         found[part] = reaching / max(float(expected[part] @ own[part]), 1e-30)
     importance: Array = (_tempered(found) * expected).reshape(*rows.shape[:2], 1)
     return importance
+
+
+def error_curve(
+    model: Model,
+    layer: WeightLayer,
+    moments: Moments,
+    sparsities: tuple[float, ...],
+    pattern: str,
+    importance: Array,
+    judge: OutputError,
+) -> tuple[float, ...]:
+    """Return the error at the model's end with this layer alone pruned, at some sparsities, its other weights moved.
+
+    Layers behind it will make up for a part of that error, which is left out as far as the last one can do so.
+    """
+    rows = rows_of_layer(model.subgraphs[layer.subgraph].tensors[layer.weight], layer, moments)
+    errors = []
+    for sparsity in sparsities:
+        if not sparsity:
+            errors.append(0.0)
+            continue
+        found, _ = prune_rows(moments, rows, sparsity, pattern, importance=importance, iterations=0)
+        shift = np.einsum("grk,gk->gr", rows - found, moments.x / max(moments.count, 1)).reshape(-1)
+        errors.append(judge.after_refit(_with_rows(model, layer, found, np.arange(len(shift)), shift)))
+    return tuple(np.maximum.accumulate(errors).tolist())
+
+
+def _with_rows(model: Model, layer: WeightLayer, rows: Array, part: Array, shift: Array) -> Model:
+    """Return the model with other rows in a layer, and with what the mean of some outputs lost in its bias."""
+    graph = model.subgraphs[layer.subgraph]
+    tensor, bias = graph.tensors[layer.weight], op_bias(graph.operators[layer.operator])
+    changed = {layer.weight: tensor.with_array(from_matrices(rows, layer.kind, tensor.shape))}
+    if bias != ABSENT and graph.tensors[bias].elements == len(shift):
+        changed[bias] = _shifted(graph.tensors[bias], part, shift)
+    return with_tensors(model, layer.subgraph, changed)
 
 
 def rows_of_layer(tensor: Tensor, layer: WeightLayer, moments: Moments) -> Array:
