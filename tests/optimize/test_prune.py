@@ -25,7 +25,7 @@ from litesmith.optimize._prune_allocate import Curve, allocate_by_curves, alloca
 from litesmith.optimize._prune_coupling import fit_coupled, row_coupling
 from litesmith.optimize._prune_patterns import keep_mask
 from litesmith.optimize._prune_reorder import block_order
-from litesmith.optimize._prune_second_order import prune_rows
+from litesmith.optimize._prune_second_order import _by_alternation, prune_rows
 from litesmith.optimize._prune_sensitivity import row_importance, with_tensors
 from litesmith.optimize._segments import Walk
 
@@ -403,6 +403,15 @@ def test_zeros_are_chosen_where_other_rows_make_up_for_them() -> None:
         lost = fit_coupled(moments, moments, rows * mask, mask, even, coupling)[0] - rows[0]
         errors.append(float(np.sum(coupling * (lost @ moments.covariance()[0][0] @ lost.T))))
     assert errors[1] < 0.9 * errors[0]
+
+
+def test_a_covariance_that_rounding_spoiled_does_no_harm() -> None:
+    """No variance is negative, but the difference of two large sums can be: the first penalty would cancel this one."""
+    h, target = np.diag([1.0, 1.0, 1.0, -0.1]), np.array([[1.0, 0.1, 0.5, 1e-6]])
+    first = np.array([[True, True, False, False]])
+    with np.errstate(all="raise"):
+        mask = _by_alternation(h, target, first, 0.5, "unstructured", 90, None)
+    assert mask.tolist() == [[True, False, True, False]]
 
 
 def test_an_error_that_the_last_layer_can_undo_does_not_count(net: Model, pictures: list[Array]) -> None:

@@ -6,7 +6,8 @@ layer-wise problem of optimal brain surgery and ExactOBS (Frantar & Alistarh, ar
 at once by the alternating direction method of multipliers with a growing penalty (Meng et al., arXiv:2406.07831), which
 needs one eigendecomposition of H and then two matrix products an iteration; and by two choices without any search: |w|
 times the deviation of its input, and what removing each weight alone would cost. All are then fitted exactly to their
-zeros, and the best one is taken; the caller fits it well.
+zeros, and the best one is taken; the caller fits it well. Where errors of rows are known to add up at the model's end by a
+coupling C (`_prune_coupling.py`), it is tr(C (W − Ŵ) H (W − Ŵ)ᵀ) that is minimized, at the price of one more rotation.
 
 Cost: O(k³) once, O(r k²) an iteration, for r rows of k weights.
 """
@@ -98,6 +99,7 @@ def _by_alternation(
     h: Array, target: Array, mask: Array, sparsity: float, pattern: str, iterations: int, coupling: Array | None
 ) -> Array:
     values, vectors = (a.astype(np.float32) for a in np.linalg.eigh(h))
+    values = np.maximum(values, _RIDGE / 2)  # rounding can leave less where inputs hardly vary, and that would diverge
     turned = np.ascontiguousarray(vectors.T)
     goal = target.astype(np.float32)
     left: Array | None = None

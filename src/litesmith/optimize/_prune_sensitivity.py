@@ -4,6 +4,8 @@
 Some outputs of a layer are cut off by the activation behind it, others decide the answer: with the same square error they
 differ by orders of magnitude. So single outputs are pruned, one after the other, and the error at the model's end is
 divided by their own. Where that would take too long, neighbouring outputs are pruned together.
+
+What a whole layer can give is measured in the same way: it alone is pruned, more and more.
 """
 
 from __future__ import annotations
