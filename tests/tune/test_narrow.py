@@ -9,6 +9,7 @@ from typing import Any
 
 import pytest
 from tests.report.conftest import trial
+from threadpoolctl import threadpool_info, threadpool_limits
 
 from litesmith import samples
 from litesmith.errors import RecipeError
@@ -84,7 +85,9 @@ def test_what_several_recipes_begin_with_is_made_once_and_changes_nothing(
     question: Question, monkeypatch: pytest.MonkeyPatch, tmp_path: Path
 ) -> None:
     shares = [f"channels({0.9 - 0.05 * n:g})" for n in range(KEPT + 1)]
-    alone = [Recipe.parse(f"{s} → dynamic").apply(samples.model(), question.calibrate).to_bytes() for s in shares]
+    recipes = [Recipe.parse(f"{share} → dynamic") for share in shares]
+    with threadpool_limits(1, user_api="blas"):  # more threads sum up in another order
+        alone = [recipe.apply(samples.model(), question.calibrate).to_bytes() for recipe in recipes]
     applied: list[str] = []
     apply = Recipe.apply
 
@@ -99,6 +102,22 @@ def test_what_several_recipes_begin_with_is_made_once_and_changes_nothing(
     assert applied.count("channels") == len(shares)
     question.made(shares[0])
     assert applied.count("channels") == len(shares) + 1  # no more than a few are kept
+
+
+def test_files_are_made_with_one_thread_of_linear_algebra(question: Question, monkeypatch: pytest.MonkeyPatch) -> None:
+    """Several workers would otherwise have several threads each, and wait for one another."""
+    seen: list[int] = []
+    apply = Recipe.apply
+
+    def looked(recipe: Recipe, *arguments: Any, **options: Any) -> Any:
+        seen.extend(pool["num_threads"] for pool in threadpool_info() if pool["user_api"] == "blas")
+        return apply(recipe, *arguments, **options)
+
+    monkeypatch.setattr(Recipe, "apply", looked)
+    question.made("channels(0.9) → dynamic")
+
+    assert seen
+    assert set(seen) == {1}
 
 
 def test_an_order_that_would_undo_a_step_is_refused(question: Question) -> None:

@@ -12,6 +12,7 @@ from pathlib import Path
 from typing import Any
 
 import numpy as np
+from threadpoolctl import threadpool_limits
 
 from litesmith.accuracy import Drop
 from litesmith.accuracy._evaluate import oriented
@@ -104,7 +105,10 @@ class Question:
         return fingerprint(placed, data.labels, str(data.preprocess), *(data.class_names or ()))
 
     def made(self, recipe: str, checkpoint: Path | None = None) -> bytes:
-        """Return the file that a recipe makes of the float model; ``checkpoint`` keeps the state of a training."""
+        """Return the file that a recipe makes of the float model; ``checkpoint`` keeps the state of a training.
+
+        With one thread for linear algebra: more would fight with those of the other workers, and sum up in another order.
+        """
         if not recipe:
             return self.model
         train = None if self.train is None else TrainingSamples(self.train, checkpoint)
@@ -114,7 +118,8 @@ class Question:
         steps.check_order()
         removing = Recipe(tuple(itertools.takewhile(lambda step: step.name in REMOVING, steps.steps)))
         rest = Recipe(steps.steps[len(removing.steps) :])
-        return rest.apply(self._after(removing), self.calibrate, train=train).to_bytes()
+        with threadpool_limits(1, user_api="blas"):
+            return rest.apply(self._after(removing), self.calibrate, train=train).to_bytes()
 
     def _after(self, steps: Recipe) -> Model:
         """Return the float model after the first steps of a recipe, which others begin with as well."""
