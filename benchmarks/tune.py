@@ -201,6 +201,12 @@ def markdown(document: dict[str, Any]) -> str:
     for row in document["rows"]:
         lines += _lines(row)
     lines.append("")
+    older = [row["model"] for row in document["rows"] if row.get("time") != TIME]
+    if older:
+        lines += [
+            f"From an earlier search, of number formats only and on fewer samples: {', '.join(older)}.",
+            "",
+        ]
     for row in document["rows"]:
         if row.get("before"):
             times = ", ".join(f"{ratio:.2f}" for ratio in runs(row))
