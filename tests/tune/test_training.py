@@ -26,7 +26,7 @@ from litesmith.tune import Budget, Lock, Trial, Tuned, gate, plan, reproduce
 from litesmith.tune._journal import Journal
 from litesmith.tune._question import Question
 from litesmith.tune._search import Search
-from litesmith.tune._training import Proposal, Way, proposals, search_training
+from litesmith.tune._training import Proposal, Way, _takes_as_much, proposals, search_training
 from litesmith.tune._tune import ask
 from litesmith.tune._workers import LocalWorkers
 
@@ -426,3 +426,12 @@ def test_the_download_can_be_minimized(tmp_path: Path) -> None:
     again = quick_tune(tmp_path, minimize="size", only=("float16", "dynamic"), workers=1)
     assert {t.recipe: t.build_s for t in again.trials} == {t.recipe: t.build_s for t in result.trials}
     assert not any(t.download_bytes for t in again.trials), "the front is of files again"
+
+
+@pytest.mark.parametrize(
+    ("channels", "takes_as_much"),
+    [("0.7", True), ("0.9", False), ("max_macs=0.5", True), ("max_macs=0.8", False), ("max_latency_ms=1", False)],
+)
+def test_channels_that_went_without_training_need_none(channels: str, takes_as_much: bool) -> None:
+    done = Recipe.parse(f"channels({channels}) → int8").steps
+    assert _takes_as_much(done, Recipe.parse("train(int8, channels=0.5)").steps) is takes_as_much

@@ -58,7 +58,8 @@ def search_narrower(search: Search) -> None:
         if shares[-1] not in found or not _fits(found[shares[-1]], search):
             break
     fitting = sorted(share for share, trial in found.items() if _fits(trial, search))[:FOLLOWED]
-    recipes = [narrowed(share, name) for share in fitting for name in formats(search)]
+    following = formats(search)
+    recipes = [narrowed(share, name) for share in fitting for name in following]
     if recipes:
         search.run("channels", recipes)
 
