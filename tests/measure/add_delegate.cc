@@ -1,6 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0
 // An external delegate for tests: takes float ADD of two tensors of the same shape without activation, one partition each.
-// Options: offset=NUMBER is added to each result; crash=yes aborts in the first run; refuse=yes will not start;
+// Options: offset=NUMBER is added to each result; crash=yes aborts in the first run,
+// illegal=yes executes what no processor has; refuse=yes will not start;
 // once=yes aborts when it is made again after a run.
 #include <cstdlib>
 #include <cstring>
@@ -17,6 +18,7 @@ struct State {
   TfLiteDelegate delegate{};
   float offset = 0;
   bool crash = false;
+  bool illegal = false;
 };
 
 struct Kernel {
@@ -35,6 +37,7 @@ TfLiteStatus PrepareNode(TfLiteContext*, TfLiteNode*) { return kTfLiteOk; }
 TfLiteStatus Invoke(TfLiteContext* context, TfLiteNode* node) {
   const State* state = static_cast<Kernel*>(node->user_data)->state;
   if (state->crash) std::abort();
+  if (state->illegal) __builtin_trap();
   has_run = true;
   const TfLiteTensor& a = context->tensors[node->inputs->data[0]];
   const TfLiteTensor& b = context->tensors[node->inputs->data[node->inputs->size - 1]];
@@ -90,6 +93,7 @@ extern "C" TfLiteDelegate* tflite_plugin_create_delegate(const char* const* keys
   for (size_t i = 0; i < count; ++i) {
     if (std::string(keys[i]) == "offset") state->offset = std::strtof(values[i], nullptr);
     if (std::string(keys[i]) == "crash") state->crash = true;
+    if (std::string(keys[i]) == "illegal") state->illegal = true;
     if (std::string(keys[i]) == "once" && has_run) std::abort();
     if (std::string(keys[i]) == "refuse") {
       if (report_error != nullptr) report_error("it was asked to refuse");

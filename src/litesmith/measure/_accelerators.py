@@ -39,6 +39,9 @@ if TYPE_CHECKING:
 
 Array = np.ndarray[Any, Any]
 BASELINE, REFERENCE = "xnnpack", "reference"
+ILLEGAL = (
+    "it executes instructions that this processor, or its virtual machine, does not allow: use another accelerator"
+)
 _ENOUGH_SAMPLES = 5  # of one that is so slow that its rounds take too long
 
 
@@ -242,7 +245,8 @@ class _Trial:
         try:
             action(candidate, candidate.process)
         except WorkerFailed as error:
-            candidate.fail(_said(candidate.accelerator, str(error), candidate.process))
+            said = _said(candidate.accelerator, str(error), candidate.process)
+            candidate.fail(said, ILLEGAL if "SIGILL" in said else "")
 
     def _open(self, candidate: _Candidate, process: WorkerProcess, seconds: float) -> None:
         to = str(candidate.folder / "outputs.npz")
