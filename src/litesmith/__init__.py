@@ -33,7 +33,7 @@ if TYPE_CHECKING:
         tracing,
     )
     from litesmith.model import Model
-    from litesmith.optimize import Recipe, calibrate, channels, cluster, dequantize, prune, quantize
+    from litesmith.optimize import Recipe, calibrate, channels, cluster, dequantize, fold, prune, quantize
     from litesmith.result import Result
     from litesmith.runtime import Session, custom_op, delegate_path, inspect, replace_op, run
     from litesmith.samples._demo import demo
@@ -63,6 +63,7 @@ _HOMES = {
     "diagnose": "litesmith.accuracy",
     "doctor": "litesmith.measure",
     "evaluate": "litesmith.accuracy",
+    "fold": "litesmith.optimize",
     "gate": "litesmith.tune",
     "inspect": "litesmith.runtime",
     "LitesmithError": "litesmith.errors",
@@ -115,6 +116,7 @@ __all__ = [
     "diagnose",
     "doctor",
     "evaluate",
+    "fold",
     "gate",
     "inspect",
     "optimize_op",

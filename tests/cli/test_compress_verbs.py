@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""`litesmith prune`, `channels` and `cluster`: the files they write, what they say, and what they refuse."""
+"""`litesmith prune`, `channels`, `cluster` and `fold`: the files they write, what they say, and what they refuse."""
 
 from __future__ import annotations
 
@@ -8,8 +8,9 @@ from pathlib import Path
 import pytest
 from tests.cli.conftest import Command
 
+from litesmith import zoo
 from litesmith.model import Model
-from litesmith.optimize import ChannelsCoverage, ClusterCoverage, PruneCoverage
+from litesmith.optimize import ChannelsCoverage, ClusterCoverage, FoldCoverage, PruneCoverage
 from litesmith.samples import path as sample_path
 
 DATA = ("--data", sample_path("fashion-train.npz"), "--preprocess", "scale=1/255", "--samples", 40)
@@ -50,9 +51,21 @@ def test_cluster(litesmith: Command) -> None:
     assert ClusterCoverage.from_json(again.stdout).per_channel
 
 
+def test_fold(litesmith: Command, tmp_path: Path) -> None:
+    zoo.build("resnet_8").save(tmp_path / "thin.tflite")
+    done = litesmith("fold", "thin.tflite", "-o", "wide.tflite")
+    assert done.returncode == 0, done.stderr
+    assert "8 operators, to at most 64 channels" in done.stdout
+    assert Model.load(tmp_path / "wide.tflite").cost().macs > Model.load(tmp_path / "thin.tflite").cost().macs
+    again = litesmith("fold", "thin.tflite", "--width", 32, "--json", "-o", "wide.tflite")
+    assert max(layer.pixels for layer in FoldCoverage.from_json(again.stdout).layers) == 2
+
+
 @pytest.mark.parametrize(
     ("arguments", "code", "words"),
     [
+        (("fold", "--width", 1), 2, "2 or more channels, not 1"),
+        (("fold", "--width", 4), 1, "no layer can be folded to 4 channels"),
         (("prune", "--sparsity", 1.2), 2, "below 1, not 1.2"),
         (("prune", "--pattern", "3x3"), 2, "no pattern"),
         (("prune", "--rule", "skip:nosuchlayer"), 1, "matches no layer"),

@@ -9,10 +9,12 @@ from pathlib import Path
 import numpy as np
 import pytest
 
+from litesmith.errors import RecipeError
 from litesmith.model import Builder, Model, Operator, Quantization, Record, Subgraph, Tensor, constant
+from litesmith.optimize import Recipe
+from litesmith.optimize._equal import difference
 from litesmith.runtime import Session, inspect
 from litesmith.targets import _fix, compat, fix
-from litesmith.targets._equal import difference
 from litesmith.targets._rewrites import substitute
 from litesmith.targets._substitutes import SUBSTITUTIONS
 
@@ -99,6 +101,18 @@ def _sliced() -> Model:
     return single("STRIDED_SLICE", (1, 4, 6), (1, 3), options, cut)
 
 
+def slicing(*cuts: tuple[list[int], list[int], list[int]], shape: tuple[int, ...] = (1, 7, 8, 3), dtype: str = "float32", **masks: int) -> Model:  # fmt: skip
+    """Slices, one after another: begin, end and step of each."""
+    b = Builder()
+    x = b.input("x", shape, dtype)
+    for bounds in cuts:
+        x = b.op("STRIDED_SLICE", x, *(np.array(v, np.int32) for v in bounds), **masks)
+    return b.build({"y": x})
+
+
+COLUMNS = [0, 0, 0, 0], [1, 7, 8, 3], [1, 1, 2, 1]
+ROWS = [0, 0, 0, 0], [1, 7, 4, 3], [1, 3, 1, 1]
+
 CASES = {
     "SQUEEZE": ("hexagon", single("SQUEEZE", (1, 1, 8), (8,), Record("SqueezeOptions", squeeze_dims=(0, 1)))),
     "EXPAND_DIMS": ("qnn", single("EXPAND_DIMS", (4, 8), (1, 4, 8), more=(constant("a", np.array(0, np.int32)),))),
@@ -116,6 +130,90 @@ CASES = {
 
 def test_every_substitution_has_a_case() -> None:
     assert set(CASES) == {substitution.kind for substitution in SUBSTITUTIONS}
+    assert len(SUBSTITUTIONS) == len(CASES) + 1, "STRIDED_SLICE has two"
+
+
+@pytest.mark.parametrize("target", ["xnnpack", "edgetpu"])
+def test_every_second_pixel_is_picked_by_a_convolution(target: str) -> None:
+    model = slicing(COLUMNS)
+
+    fixed = fix(model, target=target)
+
+    assert fixed.found.applied == ("STRIDED_SLICE as DEPTHWISE_CONV_2D",)
+    assert [op.kind for op in fixed.model.main.operators] == ["DEPTHWISE_CONV_2D"]
+    assert difference(model, fixed.model) == 0
+
+
+def test_slices_of_slices_become_one_convolution() -> None:
+    model = slicing(COLUMNS, ROWS)
+
+    fixed = fix(model, target="xnnpack")
+
+    assert fixed.found.applied == ("slices of slices as one", "STRIDED_SLICE as DEPTHWISE_CONV_2D")
+    assert fixed.found.maps
+    (picked,) = fixed.model.main.operators
+    assert picked.options is not None
+    assert (picked.options.stride_h, picked.options.stride_w) == (3, 2)
+    assert difference(model, fixed.model) == 0
+
+
+def test_slices_that_others_read_too_are_not_merged() -> None:
+    b = Builder()
+    once = b.op("STRIDED_SLICE", b.input("x", (1, 7, 8, 3)), *(np.array(v, np.int32) for v in COLUMNS))
+    both = b.build({"once": once, "twice": b.op("STRIDED_SLICE", once, *(np.array(v, np.int32) for v in ROWS))})
+
+    fixed = fix(both, target="xnnpack")
+
+    assert fixed.found.applied == ("STRIDED_SLICE as DEPTHWISE_CONV_2D",)
+    assert [op.kind for op in fixed.model.main.operators] == ["DEPTHWISE_CONV_2D", "DEPTHWISE_CONV_2D"]
+    assert difference(both, fixed.model) == 0
+
+
+NOT_PICKED = {
+    "another first row": slicing(([0, 1, 0, 0], [1, 7, 8, 3], [1, 2, 1, 1])),
+    "fewer rows": slicing(([0, 0, 0, 0], [1, 3, 8, 3], [1, 2, 1, 1])),
+    "channels": slicing(([0, 0, 0, 0], [1, 7, 8, 3], [1, 1, 1, 2])),
+    "three axes": slicing(([0, 0, 0], [7, 8, 3], [2, 1, 1]), shape=(7, 8, 3)),
+    "integers": slicing(COLUMNS, dtype="int32"),
+}
+
+
+@pytest.mark.parametrize("name", NOT_PICKED)
+def test_slices_that_no_convolution_can_be_stay(name: str) -> None:
+    fixed = fix(NOT_PICKED[name], target="xnnpack")
+
+    assert fixed.found.applied == ()
+    assert fixed.model == NOT_PICKED[name]
+
+
+def test_bounds_that_are_masked_count_as_none() -> None:
+    model = slicing(([0, 0, 3, 0], [1, 7, 8, 3], [1, 1, 2, 1]), begin_mask=0b100)
+
+    fixed = fix(model, target="xnnpack")
+
+    assert [op.kind for op in fixed.model.main.operators] == ["DEPTHWISE_CONV_2D"]
+    assert difference(model, fixed.model) == 0
+
+
+def test_rewrites_are_a_step_of_recipes() -> None:
+    recipe = Recipe.parse("fix(xnnpack) → dynamic")
+
+    assert Recipe.from_toml(recipe.to_toml()) == recipe
+    assert [op.kind for op in recipe.apply(slicing(COLUMNS)).main.operators] == ["DEPTHWISE_CONV_2D"]
+    with pytest.raises(RecipeError, match="put 'fix' first"):
+        Recipe.parse("dynamic → fix(xnnpack)").check_order()
+    with pytest.raises(RecipeError, match="has no option 'toaster'"):
+        Recipe.parse("fix(toaster)")
+
+
+def test_shortcuts_of_a_real_residual_network_run_on_xnnpack(assets: Path) -> None:
+    path = assets / "cifar10" / "resnet20_float.tflite"
+
+    fixed = fix(path, target="xnnpack")
+
+    assert not compat(path, target="xnnpack").maps
+    assert fixed.found.maps
+    assert difference(Model.load(path), fixed.model) <= 1e-5
 
 
 @pytest.mark.parametrize("kind", CASES)

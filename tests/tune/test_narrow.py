@@ -33,6 +33,10 @@ class Recorder:
         made = [("", 0.0), ("weights8", 0.0), ("int8(same)", 0.02), ("int8", 0.004), ("int8(mse)", 0.001)]
         self.trials = {n: trial(n, recipe, 0.92 - drop, 1.0, 1000) for n, (recipe, drop) in enumerate(made)}
 
+    @property
+    def alike(self) -> list[Trial]:
+        return list(self.trials.values())
+
     def run(self, stage: str, recipes: list[str]) -> list[Trial]:
         assert stage == "channels"
         self.batches.append(recipes)

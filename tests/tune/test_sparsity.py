@@ -32,6 +32,10 @@ class Recorder:
         self.drop_bound = 0.01
         self.out_of_time = False
 
+    @property
+    def alike(self) -> list[Trial]:
+        return list(self.trials.values())
+
     def run(self, stage: str, recipes: list[str]) -> list[Trial]:
         self.batches.append(recipes)
         made = []

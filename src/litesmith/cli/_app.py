@@ -33,6 +33,7 @@ VERBS = (
     "prune",
     "channels",
     "cluster",
+    "fold",
     "train",
     "retrain",
     "evaluate",

@@ -81,7 +81,7 @@ def _reason(model: Model, index: int) -> tuple[str, str]:
         return "shapes that may change keep operators out of XNNPACK", "fix the batch when the model is converted"
     return (
         f"{operator.kind} on {activation.dtype if activation else '?'} is not taken by XNNPACK",
-        "replace it, or accept it",
+        "litesmith compat MODEL --target xnnpack says why, and --fix writes some as others that it takes",
     )
 
 

@@ -9,6 +9,7 @@ from litesmith.optimize._compressed_size import FileSizes, file_sizes
 from litesmith.optimize._coverage import Coverage, OperatorCoverage, PassReport
 from litesmith.optimize._data_free import data_free_ranges
 from litesmith.optimize._dequantize import dequantize
+from litesmith.optimize._fold import FoldCoverage, Folded, FoldedLayer, fold
 from litesmith.optimize._layer_rules import LayerRule
 from litesmith.optimize._prune import PruneCoverage, Pruned, PrunedLayer, prune
 from litesmith.optimize._prune_speed import PruneSpeed
@@ -30,6 +31,9 @@ __all__ = [
     "ClusteredLayer",
     "Coverage",
     "FileSizes",
+    "FoldCoverage",
+    "Folded",
+    "FoldedLayer",
     "LayerRule",
     "Narrowed",
     "OperatorCoverage",
@@ -54,6 +58,7 @@ __all__ = [
     "data_free_ranges",
     "dequantize",
     "file_sizes",
+    "fold",
     "prune",
     "quantize",
     "register_step",

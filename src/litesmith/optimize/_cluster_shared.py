@@ -42,7 +42,7 @@ def shared_weights(model: Model, schemes: Sequence[Scheme]) -> Overrides:
         axis = 3 if layer.kind == "DEPTHWISE_CONV_2D" else 0
         rows = np.moveaxis(values, axis, 0).reshape(values.shape[axis], -1)
         largest = np.abs(rows).max(axis=1)
-        if _has_few_values(rows.reshape(1, -1)):
+        if _has_few_values(rows.reshape(1, -1)) and _has_few_values(_unlike(rows).reshape(1, -1)):
             scales = np.repeat(channel_scales(np.array([largest.max()]), 8), len(rows))
         elif _has_few_values(rows):
             scales = channel_scales(largest, 8)
@@ -51,6 +51,11 @@ def shared_weights(model: Model, schemes: Sequence[Scheme]) -> Overrides:
         integers = quantize_weights(values, scales, axis, 8)
         found[layer.subgraph, layer.weight] = WeightOverride(integers, scales, axis, 8)
     return found
+
+
+def _unlike(rows: Array) -> Array:
+    """Return rows of which no two have the same values: those of a folded layer stand there once for each pixel."""
+    return np.unique(np.sort(rows, axis=1), axis=0)
 
 
 def _has_few_values(rows: Array) -> bool:

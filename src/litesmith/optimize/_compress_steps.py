@@ -1,10 +1,11 @@
 # SPDX-License-Identifier: Apache-2.0
-"""Pruning, channel removal, clustering and sparse storage as steps of recipes.
+"""Pruning, channel removal, clustering, folding and sparse storage as steps of recipes.
 
-    channels(0.75) → prune(0.8, 4x1) → cluster(32) → int8 → sparse
+    channels(0.75) → prune(0.8, 4x1) → cluster(32) → fold(64) → int8 → sparse
 
-Channels go first, as they change shapes; zeros before shared values, which keep them; integers then keep both; storing
-the zeros sparse comes last. A recipe with those in another order is refused before anything runs.
+Channels go first, as they change shapes; zeros before shared values, which keep them; folding keeps all values, and
+integers zeros and shared ones; storing the zeros sparse comes last. A recipe with those in another order is refused before
+anything runs.
 """
 
 from __future__ import annotations
@@ -16,6 +17,7 @@ from litesmith.model import Model
 from litesmith.optimize._channels import channels
 from litesmith.optimize._cluster import cluster
 from litesmith.optimize._cluster_kmeans import STARTS
+from litesmith.optimize._fold import DEFAULT_WIDTH, fold
 from litesmith.optimize._prune import BUDGETS, METHODS, prune
 from litesmith.optimize._prune_patterns import PATTERNS
 from litesmith.optimize._prune_store import STORES, store_sparse
@@ -51,6 +53,10 @@ def _channels(model: Model, step: Step, data: Any) -> Model:
 def _cluster(model: Model, step: Step, data: Any) -> Model:
     options = _given(step, "clusters", "per_channel", "start", "all_layers", "samples", "seed")
     return cluster(model, data=data if step.get("fit") else None, rules=_rules(step), **options).model
+
+
+def _fold(model: Model, step: Step, _data: Any) -> Model:
+    return fold(model, width=step.get("width")).model
 
 
 def _sparse(model: Model, step: Step, _data: Any) -> Model:
@@ -112,5 +118,8 @@ register_step(
         number="clusters",
         stage=QUANTIZING - 10,
     ),
+)
+register_step(
+    "fold", StepKind({"width": Option(int, default=DEFAULT_WIDTH)}, _fold, number="width", stage=QUANTIZING - 5)
 )
 register_step("sparse", StepKind({"half": Option(bool, default=False)}, _sparse, stage=QUANTIZING + 10))

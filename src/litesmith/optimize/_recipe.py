@@ -73,7 +73,7 @@ class StepKind:
 QUANTIZING = 40
 """The stage of quantization: what changes shapes, zeros or shared values comes before, how they are stored after."""
 _KINDS: dict[str, StepKind] = {}
-_ELSEWHERE = {"train": "litesmith.train._recipe_step"}
+_ELSEWHERE = {"fix": "litesmith.targets._recipe_step", "train": "litesmith.train._recipe_step"}
 """Steps that are made of more than this folder has: the module that registers them, imported when they are named."""
 
 

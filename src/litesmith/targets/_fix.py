@@ -9,15 +9,12 @@ from pathlib import Path
 
 from litesmith.errors import LitesmithError
 from litesmith.model import Model, modernize
+from litesmith.optimize._equal import TOLERANCE, difference
 from litesmith.progress import task
 from litesmith.targets._check import Compatibility, compat
-from litesmith.targets._equal import difference
-from litesmith.targets._rewrites import fix_batch, fold_shapes, integer_border, substitute
+from litesmith.targets._rewrites import fix_batch, fold_shapes, integer_border, merge_slices, substitute
 from litesmith.targets._rules import rule_table
 from litesmith.targets._substitutes import SUBSTITUTIONS
-
-TOLERANCE = 1e-4
-"""How far outputs may differ, as a share of their span: float rounding in another order, and nothing more."""
 
 Rewrite = Callable[[Model], "Model | None"]
 
@@ -84,6 +81,7 @@ def _rewrites(target: str) -> Iterator[tuple[str, Rewrite]]:
     yield "a fixed batch", lambda model: fix_batch(model) if static or reshaped(model) else None
     yield "shapes as constants", lambda model: fold_shapes(model) if reshaped(model) else None
     yield "integer inputs and outputs", border
+    yield "slices of slices as one", lambda model: merge_slices(model, needed("STRIDED_SLICE", model))
     for substitution in SUBSTITUTIONS:
         if not substitution.uses <= table.supported:
             continue

@@ -8,8 +8,8 @@ from dataclasses import replace
 
 import numpy as np
 
-from litesmith.model import ABSENT, Model, Operator, Signature, Subgraph, constant
-from litesmith.targets._substitutes import Draft, Substitution
+from litesmith.model import ABSENT, Model, Operator, Record, Signature, Subgraph, constant
+from litesmith.targets._substitutes import Draft, Substitution, cut
 
 _STATEFUL = frozenset({"CALL_ONCE", "ASSIGN_VARIABLE", "CUSTOM", "IF", "WHILE", "VAR_HANDLE", "READ_VARIABLE"})
 _BYTES = ("int8", "uint8")
@@ -105,6 +105,45 @@ def _moved(signature: Signature, moved: dict[int, int]) -> Signature:
         return tuple((name, moved.get(index, index)) for name, index in pairs)
 
     return replace(signature, inputs=entries(signature.inputs), outputs=entries(signature.outputs))
+
+
+def merge_slices(model: Model, where: Collection[int]) -> Model | None:
+    """Return the model with one STRIDED_SLICE where one follows another, each on an axis of its own, say; else None."""
+    graph, changed = model.main, False
+    readers = graph.consumers()
+    draft = Draft(graph)
+    made_by: dict[int, int] = {}  # tensor: place in the draft of the slice that writes it
+    for index, op in enumerate(graph.operators):
+        first = made_by.get(op.inputs[0]) if op.kind == "STRIDED_SLICE" and index in where else None
+        alone = first is not None and len(readers[op.inputs[0]]) == 1 and op.inputs[0] not in graph.outputs
+        merged = _merged(draft, draft.operators[first], op) if first is not None and alone else None
+        if merged is not None:
+            changed = True
+        draft.operators.append(merged or op)
+        if op.kind == "STRIDED_SLICE":
+            made_by[op.outputs[0]] = len(draft.operators) - 1
+    if not changed:
+        return None
+    made = replace(graph, tensors=tuple(draft.tensors), operators=tuple(draft.operators))
+    return model.with_main(_without_dead(made))
+
+
+def _merged(draft: Draft, first: Operator, second: Operator) -> Operator | None:
+    """Return the slice that takes what one slice leaves of what another takes; None where the file does not tell."""
+    outer, inner = cut(draft.tensors, first), cut(draft.tensors, second)
+    if outer is None or inner is None:
+        return None
+    taken = [whole[part.start : part.stop : part.step] for whole, part in zip(outer, inner, strict=True)]
+    name = draft.tensors[second.outputs[0]].name
+    bounds = tuple(
+        draft.add(constant(f"{name}/{word}", np.array(values, np.int32)))
+        for word, values in (
+            ("begin", [r.start for r in taken]),
+            ("end", [r[-1] + 1 for r in taken]),
+            ("step", [r.step for r in taken]),
+        )
+    )
+    return replace(second, inputs=(first.inputs[0], *bounds), options=Record("StridedSliceOptions"))
 
 
 def substitute(model: Model, substitution: Substitution, where: Collection[int]) -> Model | None:

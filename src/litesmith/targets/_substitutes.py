@@ -7,7 +7,7 @@ last operator it adds writes the outputs of the one it replaces. What it uses mu
 
 from __future__ import annotations
 
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass, field, replace
 
 import numpy as np
@@ -173,6 +173,52 @@ def _kept_axes(draft: Draft, op: Operator) -> bool:
     return _as_reshape(draft, replace(op, inputs=(kept,)))
 
 
+def cut(tensors: Sequence[Tensor], op: Operator) -> tuple[range, ...] | None:
+    """Return what a STRIDED_SLICE takes along each axis; None where the file does not tell, or axes come or go."""
+    options, source = op.options, tensors[op.inputs[0]]
+    bounds = [tensors[index] for index in op.inputs[1:4]]
+    if options is None or options.ellipsis_mask or options.new_axis_mask or options.shrink_axis_mask or options.offset:
+        return None
+    if any(d < 0 for d in source.shape_signature or source.shape) or any(t.buffer is None for t in bounds):
+        return None
+    begin, end, step = ([int(v) for v in t.array()] for t in bounds)
+    if not len(begin) == len(end) == len(step) == len(source.shape) or any(s < 1 for s in step):
+        return None
+    taken = [
+        range(size)[
+            slice(
+                None if options.begin_mask >> axis & 1 else begin[axis],
+                None if options.end_mask >> axis & 1 else end[axis],
+                step[axis],
+            )
+        ]
+        for axis, size in enumerate(source.shape)
+    ]
+    return tuple(taken) if all(taken) else None
+
+
+def _picked_pixels(draft: Draft, op: Operator) -> bool:
+    """Take every second or third pixel with a convolution of one pixel that moves on as far, and changes nothing."""
+    source, name = draft.tensors[op.inputs[0]], draft.tensors[op.outputs[0]].name
+    taken = cut(draft.tensors, op) if source.dtype in _FLOATS and len(source.shape) == 4 else None
+    if taken is None:
+        return False
+    (_, rows, columns, depth), whole = taken, [range(0, n, r.step) for n, r in zip(source.shape, taken, strict=True)]
+    ones = draft.add(constant(f"{name}/ones", np.ones((1, 1, 1, len(depth)), np.float32)))
+    zeros = draft.add(constant(f"{name}/zeros", np.zeros(len(depth), np.float32)))
+    options = Record(
+        "DepthwiseConv2DOptions",
+        padding="VALID",
+        stride_h=rows.step,
+        stride_w=columns.step,
+        depth_multiplier=1,
+        dilation_h_factor=1,
+        dilation_w_factor=1,
+    )
+    draft.op("DEPTHWISE_CONV_2D", (op.inputs[0], ones, zeros), op.outputs[0], options)
+    return list(taken) == whole and taken[0].step == taken[3].step == 1
+
+
 SUBSTITUTIONS = (
     Substitution("SQUEEZE", "SQUEEZE as RESHAPE", frozenset({"RESHAPE"}), _as_reshape),
     Substitution("EXPAND_DIMS", "EXPAND_DIMS as RESHAPE", frozenset({"RESHAPE"}), _as_reshape),
@@ -191,4 +237,7 @@ SUBSTITUTIONS = (
         "AVERAGE_POOL_2D", "the activation of AVERAGE_POOL_2D on its own", frozenset({"RELU", "RELU6"}), _unfused_pool
     ),
     Substitution("STRIDED_SLICE", "axes kept by STRIDED_SLICE, dropped by RESHAPE", frozenset({"RESHAPE"}), _kept_axes),
+    Substitution(
+        "STRIDED_SLICE", "STRIDED_SLICE as DEPTHWISE_CONV_2D", frozenset({"DEPTHWISE_CONV_2D"}), _picked_pixels
+    ),
 )

@@ -47,6 +47,11 @@ class Budget:
         if not 0 <= self.max_drop < math.inf:
             raise UsageError(f"max_drop must be 0 or more, not {self.max_drop}")
 
+    @property
+    def counts_latency(self) -> bool:
+        """Whether a faster file is of any use."""
+        return self.minimize == "latency" or self.max_latency_ms is not None
+
     def drop_bound(self, float_score: float) -> float:
         """Return what the score may fall by, in its own unit."""
         return self.max_drop * abs(float_score) if self.drop_is_relative else self.max_drop

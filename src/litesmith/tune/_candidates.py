@@ -76,7 +76,7 @@ def _gains_from_relaxing(model: bytes) -> bool:
 
 def best_int8(trials: Sequence[Trial]) -> Trial | None:
     """Return the trial in int8 that loses least; None where none was finished or stopped with a score."""
-    scored = [t for t in trials if t.recipe.startswith("int8") and "int8w4" not in t.recipe and t.drop is not None]
+    scored = [t for t in trials if t.body.startswith("int8") and "int8w4" not in t.body and t.drop is not None]
     complete = [t for t in scored if t.status == DONE] or scored
     return min(complete, key=lambda t: (t.drop, t.number), default=None)
 

@@ -20,6 +20,7 @@ from litesmith import devices, measure
 from litesmith.accuracy import Layer, diagnose
 from litesmith.errors import LitesmithError
 from litesmith.model import Model
+from litesmith.targets import fix
 from litesmith.tune._question import Question
 
 Array = np.ndarray[Any, Any]
@@ -27,6 +28,8 @@ PROBE_RUNS = 3
 PROBE_S = 0.05
 DIAGNOSED_SAMPLES = 64
 PROFILED_RUNS = 50
+REWRITES = "fix(xnnpack)"
+"""The recipe of what helps LiteRT's fast path on processors, and changes no output."""
 
 
 @dataclass(frozen=True)
@@ -42,6 +45,17 @@ class Build:
         content = question.made(self.recipe, Path(self.checkpoint) if self.checkpoint else None)
         seconds = time.perf_counter() - started
         return Built(content, seconds, _probe_ms(content))
+
+
+@dataclass(frozen=True)
+class FindRewrites:
+    """Find out what would help this processor; the answer is what was done, in words."""
+
+    def answer(self, question: Question) -> tuple[str, ...]:
+        """Do it."""
+        model = Model.from_bytes(question.model)
+        fixed = fix(model, target="xnnpack")
+        return fixed.found.applied if _takes(fixed.model) == _takes(model) else ()
 
 
 @dataclass(frozen=True)
@@ -79,13 +93,17 @@ class Observation:
 
 @dataclass(frozen=True)
 class Weigh:
-    """Find which operators of the float model, once quantized, are to blame; the answer is a tuple of Weight."""
+    """Find which operators of the float model, once quantized, are to blame; the answer is a tuple of Weight.
+
+    The float model is the one after ``start``, the steps that a recipe begins with.
+    """
 
     model: bytes
+    start: str = ""
 
     def answer(self, question: Question) -> tuple[Weight, ...]:
         """Do it."""
-        return _weigh(question, self.model)
+        return _weigh(question, self.model, question.made(self.start))
 
 
 @dataclass(frozen=True)
@@ -122,13 +140,14 @@ class Measure:
 
 @dataclass(frozen=True)
 class Explain:
-    """Look into a file; the answer is a tuple of TunedLayer."""
+    """Look into a file, next to the float model after ``start``; the answer is a tuple of TunedLayer."""
 
     model: bytes
+    start: str = ""
 
     def answer(self, question: Question) -> tuple[TunedLayer, ...]:
         """Do it."""
-        return _explain(question, self.model)
+        return _explain(question, self.model, question.made(self.start))
 
 
 @dataclass(frozen=True)
@@ -233,8 +252,13 @@ def _probe_ms(content: bytes) -> float:
     return 1000 * min(times)
 
 
-def _weigh(question: Question, content: bytes) -> tuple[Weight, ...]:
-    real, quantized = Model.from_bytes(question.model), Model.from_bytes(content)
+def _takes(model: Model) -> list[tuple[int, ...]]:
+    """Return the shapes that a model takes: one of any batch must stay so."""
+    return [t.shape_signature or t.shape for t in (model.main.tensors[i] for i in model.main.inputs)]
+
+
+def _weigh(question: Question, content: bytes, before: bytes) -> tuple[Weight, ...]:
+    real, quantized = Model.from_bytes(before), Model.from_bytes(content)
     report = diagnose(real, quantized, question.calibrate, samples=DIAGNOSED_SAMPLES, seed=question.seed)
     producers = real.main.producers()
     found = []
@@ -246,12 +270,12 @@ def _weigh(question: Question, content: bytes) -> tuple[Weight, ...]:
     return tuple(found)
 
 
-def _explain(question: Question, content: bytes) -> tuple[TunedLayer, ...]:
+def _explain(question: Question, content: bytes, before: bytes) -> tuple[TunedLayer, ...]:
     model = Model.from_bytes(content)
     timed = {o.index: o for o in measured(question.device, "profile", model, runs=PROFILED_RUNS).operators}
     compared: dict[int, Layer] = {}
-    if content != question.model and any(t.dtype in ("int8", "int16") for t in model.main.tensors if not t.is_constant):
-        report = diagnose(question.model, content, question.calibrate, samples=DIAGNOSED_SAMPLES, seed=question.seed)
+    if content != before and any(t.dtype in ("int8", "int16") for t in model.main.tensors if not t.is_constant):
+        report = diagnose(before, content, question.calibrate, samples=DIAGNOSED_SAMPLES, seed=question.seed)
         compared = {layer.index: layer for layer in report.layers}
     found = []
     for index, operator in enumerate(model.main.operators):

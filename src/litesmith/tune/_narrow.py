@@ -66,15 +66,15 @@ def search_narrower(search: Search) -> None:
 
 def formats(search: Search) -> list[str]:
     """Return the number formats that fit by themselves, so that they may fit a narrower model as well."""
-    single = [t for t in search.trials.values() if "→" not in t.recipe and " + " not in t.recipe and _fits(t, search)]
+    single = [t for t in search.alike if "→" not in t.body and " + " not in t.body and _fits(t, search)]
     best = candidates.best_int8(single)
-    wanted = (*FORMATS, *([] if best is None else [best.recipe]))
-    return list(dict.fromkeys(t.recipe for t in single if t.recipe in wanted))
+    wanted = (*FORMATS, *([] if best is None else [best.body]))
+    return list(dict.fromkeys(t.body for t in single if t.body in wanted))
 
 
 def _tried(search: Search, shares: Sequence[float]) -> dict[float, Trial]:
     recipes = {narrowed(share): share for share in shares}
-    return {recipes[t.recipe]: t for t in search.run("channels", list(recipes))}
+    return {recipes[t.body]: t for t in search.run("channels", list(recipes))}
 
 
 def _fits(trial: Trial, search: Search) -> bool:

@@ -14,12 +14,13 @@ from litesmith.result import Result
 from litesmith.runtime import Session, random_inputs
 from litesmith.tune import _candidates as candidates
 from litesmith.tune._budget import Budget
-from litesmith.tune._jobs import Failure, work
+from litesmith.tune._jobs import REWRITES, Failure, FindRewrites, work
 from litesmith.tune._narrow import pays, steps_down
 from litesmith.tune._question import Question
 from litesmith.tune._rehearse import Rehearse
 from litesmith.tune._sparsity import SEARCHED, searchable
 from litesmith.tune._training import Way, proposals, rounding
+from litesmith.tune._widen import MOST, has_thin_layers
 
 PROBE_S = 0.3
 START_S = 1.5
@@ -109,8 +110,13 @@ def make_plan(
         Stage("baseline", 1, START_S + score_s / workers, False, ("float",)),
         stage("schemes", recipes, if_needed=False),
     ]
+    if everything and (budget or Budget()).counts_latency and (helpful := work(question, FindRewrites())):
+        said = helpful.reason if isinstance(helpful, Failure) else ", ".join(helpful)
+        stages.insert(1, stage("rewrites", [f"{REWRITES}: {said}"], if_needed=False))
     if everything:
         stages += [stage("recovery", recovery), stage("mixed", promoted)]
+        if (budget or Budget()).counts_latency and has_thin_layers(question.model):
+            stages.append(stage("wider", ["fold → a format that fits"] * MOST))
         if sparsity and pays(budget or Budget()):
             first, *others = steps_down()
             more_s = NARROWING_S * layers
@@ -175,7 +181,8 @@ def _with_training(
     rehearsal = work(question, Rehearse())
     if isinstance(rehearsal, Failure):
         return list(stages), [*untried, ("training", rehearsal.reason)]
-    asked = [stages[1]] if any(Recipe.parse(r).trains for r in stages[1].candidates) else []
+    schemes = next(s for s in stages if s.name == "schemes")
+    asked = [schemes] if any(Recipe.parse(r).trains for r in schemes.candidates) else []
     extra = sum(rehearsal.seconds(recipe, count) for stage in asked for recipe in stage.candidates) / workers
     found = [replace(s, seconds=s.seconds + extra) if s in asked else s for s in stages]
     way = Way(epochs, question.seed)

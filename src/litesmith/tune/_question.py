@@ -33,7 +33,7 @@ Array = np.ndarray[Any, Any]
 Seen = Mapping[str, Array]
 CONFIDENCE = 0.95
 RESAMPLES = 500
-REMOVING = ("channels", "prune", "cluster")
+REMOVING = ("fix", "channels", "prune", "cluster")
 """Steps that take long, and that several number formats follow: what they make is kept for the next recipe."""
 KEPT = 2
 

@@ -24,11 +24,13 @@ from litesmith.optimize._compressed_size import gzip_bytes
 from litesmith.progress import task
 from litesmith.tune._budget import Budget
 from litesmith.tune._jobs import (
+    REWRITES,
     Accelerate,
     Build,
     Built,
     Explain,
     Failure,
+    FindRewrites,
     Job,
     Measure,
     Observation,
@@ -105,6 +107,7 @@ class Search:
         self._float_seen: dict[str, dict[str, Array]] = {}
         self._float_probe_ms = 0.0
         self.drop_bound = 0.0
+        self.start = ""
         self._stops = f"drop {budget.max_drop:g}, latency {budget.max_latency_ms}, least {budget.minimize}"
 
     @property
@@ -172,14 +175,17 @@ class Search:
     # ------------------------------------------------------------------ candidates
 
     def run(self, stage: str, recipes: Sequence[str]) -> list[Trial]:
-        """Build and score candidates, cheapest first; returns their trials in the order given."""
+        """Build and score candidates, each after what all begin with; returns their trials in the order given."""
         first = max(self.trials, default=-1) + 1  # some may have been left out
-        wanted = [Trial(first + n, stage, r, DONE, key=self._trial_key(r)) for n, r in enumerate(recipes)]
+        whole = [self._whole(recipe) for recipe in recipes]
+        wanted = [
+            Trial(first + n, stage, r, DONE, key=self._trial_key(r), start=self.start) for n, r in enumerate(whole)
+        ]
         waiting = []
         for trial in wanted:
             known = self._known.get(trial.key)
             if known is not None and self._still_holds(known):
-                known = self._for_these_samples(replace(known, number=trial.number, stage=stage))
+                known = self._for_these_samples(replace(known, number=trial.number, stage=stage, start=trial.start))
                 self.trials[trial.number] = self._weighed(known)
                 self.reused += 1
             else:
@@ -187,6 +193,29 @@ class Search:
         with task(f"Trying {stage}", total=len(waiting)) as advance:
             self._run(waiting, advance)
         return [self.trials[t.number] for t in wanted if t.number in self.trials]
+
+    def _whole(self, recipe: str) -> str:
+        """Return a recipe with what all candidates begin with."""
+        return " → ".join(filter(None, [self.start, recipe]))
+
+    @property
+    def alike(self) -> list[Trial]:
+        """The trials that begin as every candidate does by now, so that their scores tell of others."""
+        return [trial for trial in self.trials.values() if trial.start == self.start]
+
+    def begin_with_rewrites(self) -> None:
+        """Try the rewrites that help this processor, and begin every candidate with them from now on.
+
+        They cost a few bytes, so that they are of no use where latency does not count.
+        """
+        if not self.budget.counts_latency:
+            return
+        found = self._one(FindRewrites())
+        if isinstance(found, Failure):
+            self.left_out.append((REWRITES, found.reason))
+        elif found:
+            self.run("rewrites", [REWRITES])
+            self.start = REWRITES
 
     def _still_holds(self, known: Trial) -> bool:
         """Say whether a trial of the journal answers this budget too: one that was stopped answers only its own."""
@@ -391,7 +420,7 @@ class Search:
 
     def weights(self, trial: Trial) -> tuple[Weight, ...]:
         """Return the operators of the float model that lose most once they are quantized as in this trial."""
-        found = self._one(Weigh(self.content(trial)))
+        found = self._one(Weigh(self.content(trial), trial.start))
         if isinstance(found, Failure):
             self.left_out.append(
                 ("mixed precision", f"the weak layers of {trial.recipe} cannot be found: {found.reason}")
@@ -401,7 +430,7 @@ class Search:
 
     def layers(self, trial: Trial) -> tuple[TunedLayer, ...]:
         """Return size, time and error of each operator of a trial's file."""
-        found = self._one(Explain(self.content(trial)), self._meter)
+        found = self._one(Explain(self.content(trial), trial.start), self._meter)
         if isinstance(found, Failure):
             self.left_out.append((f"the layers of {trial.name}", found.reason))
             return ()
@@ -422,7 +451,7 @@ class Search:
 
     def knows(self, recipe: str) -> bool:
         """Say whether the journal has the outcome of a recipe."""
-        known = self._known.get(self._trial_key(recipe))
+        known = self._known.get(self._trial_key(self._whole(recipe)))
         return known is not None and self._still_holds(known)
 
     def rehearse(self) -> Rehearsal | Failure:
@@ -481,7 +510,7 @@ class Search:
         ticket = self._submit(job, workers)
         found, answer = (workers or self._workers).next()
         assert found == ticket
-        if isinstance(job, (Build, Weigh, Explain, Accelerate, Rehearse)):
+        if isinstance(job, (Build, FindRewrites, Weigh, Explain, Accelerate, Rehearse)):
             self.work_s += time.perf_counter() - started
         return answer
 

@@ -49,12 +49,12 @@ def search_sparsity(search: Search) -> None:
     optuna.logging.set_verbosity(optuna.logging.WARNING)
     sampler = optuna.samplers.TPESampler(seed=search.question.seed, n_startup_trials=BATCH)
     study = optuna.create_study(directions=["minimize", "minimize"], sampler=sampler)
-    known: dict[str, Trial] = {t.recipe: t for t in search.trials.values()}
+    known: dict[str, Trial] = {t.body: t for t in search.alike}
     for _ in range(SEARCHED // BATCH):
         asked = [study.ask() for _ in range(BATCH)]
         recipes = [_recipe(trial) for trial in asked]
         fresh = [r for n, r in enumerate(recipes) if r and r not in known and r not in recipes[:n]]
-        known.update({t.recipe: t for t in search.run("sparsity", fresh)})
+        known.update({t.body: t for t in search.run("sparsity", fresh)})
         for trial, recipe in zip(asked, recipes, strict=True):
             study.tell(trial, _costs(known.get(recipe), search))
         if search.out_of_time:

@@ -73,7 +73,7 @@ def proposals(budget: Budget, way: Way, *, narrow: Way | None = None, too_large:
     """
     found: list[Proposal] = []
     small, download = budget.minimize == "size" or too_large, budget.minimize == "download"
-    fast = budget.minimize == "latency" or budget.max_latency_ms is not None
+    fast = budget.counts_latency
     if download:
         found.append(Proposal(way.recipe("cluster=32")))
     for kind in _zeros(way, small=small, download=download, fast=fast):
@@ -114,13 +114,13 @@ def search_training(search: Search, epochs: int | None) -> None:
     wanted = proposals(search.budget, way, narrow=narrow, too_large=too_large)
     if not wanted:
         search.left_out.append(("training zeros and channels", f"they do not lower the {search.budget.minimize}"))
-    untrained = [t for t in within if t.recipe and not Recipe.parse(t.recipe).trains]
+    untrained = [t for t in within if t.body and not Recipe.parse(t.body).trains]
     pointless = {p.recipe for p in wanted if _pointless(search, p.recipe, untrained)}
     trials = trainings.run([p.recipe for p in wanted if not p.after and p.recipe not in pointless])
-    fine = pointless | {t.recipe for t in trials if t.status == DONE and t.drop is not None and t.drop <= bound}
+    fine = pointless | {t.body for t in trials if t.status == DONE and t.drop is not None and t.drop <= bound}
     later = [p for p in wanted if p.after and p.recipe not in pointless]
     for proposal in (p for p in later if p.after not in fine):
-        tried = any(t.recipe == proposal.after for t in trials)
+        tried = any(t.body == proposal.after for t in trials)
         reason = "already loses more than is allowed, or failed" if tried else "was not trained"
         search.left_out.append((proposal.recipe, f"{proposal.after} {reason}"))
     trainings.run([p.recipe for p in later if p.after in fine])
@@ -141,7 +141,7 @@ def _round_int8(search: Search, trainings: _Trainings, way: Way) -> None:
 
 def _is_plain_int8(trial: Trial) -> bool:
     """Say whether a trial is int8 and nothing else, trained or not; layers in float make it slower and larger."""
-    steps = Recipe.parse(trial.recipe).steps
+    steps = Recipe.parse(trial.body).steps
     return len(steps) == 1 and not steps[0].rules and _format(steps[0]) == "int8" and not _taken(steps[0])
 
 
@@ -159,7 +159,7 @@ def _smallest_format(within: Sequence[Trial], budget: Budget) -> str:
 
     Integers are fastest, so that only where size counts another may be better, if its file is smaller.
     """
-    fitting = {"int8" if _is_plain_int8(t) else t.recipe: t for t in within if _is_plain_int8(t) or t.recipe in _SINGLE}
+    fitting = {"int8" if _is_plain_int8(t) else t.body: t for t in within if _is_plain_int8(t) or t.body in _SINGLE}
     if budget.minimize not in ("size", "download"):
         return "int8" if "int8" in fitting else ""
     return min(fitting, key=lambda name: (_weight(fitting[name]), name != "int8", name), default="")
@@ -173,7 +173,7 @@ def _pointless(search: Search, recipe: str, untrained: Sequence[Trial]) -> bool:
     """Say whether a training can gain nothing, because as much was taken away without, within the bound."""
     steps = Recipe.parse(recipe).steps
     for trial in untrained:
-        if _takes_as_much(Recipe.parse(trial.recipe).steps, steps):
+        if _takes_as_much(Recipe.parse(trial.body).steps, steps):
             search.left_out.append(
                 (recipe, f"{trial.recipe} takes as much away without training, and is within the bound")
             )
@@ -227,7 +227,7 @@ class _Trainings:
         trials = self._search.run("training", chosen) if chosen else []
         if isinstance(self._rehearsal, Rehearsal):
             expected = {recipe: self._rehearsal.seconds(recipe, self._samples) for recipe in fresh}
-            ratios = [t.build_s / expected[t.recipe] for t in trials if t.recipe in expected and t.build_s]
+            ratios = [t.build_s / expected[t.body] for t in trials if t.body in expected and t.build_s]
             self._pace = max([*ratios, self._pace])
         return trials
 

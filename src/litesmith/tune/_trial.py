@@ -59,6 +59,7 @@ class Trial(Result, kind="trial", schema=1):
         number: in the order of the plan; 0 is the float model.
         stage: what the trial belongs to: baseline, schemes, recovery, mixed, sparsity …
         recipe: as text; empty for the float model.
+        start: what the recipe begins with because every candidate does: rewrites that help this processor.
         status: "done", "stopped" (hopeless before all samples were seen) or "failed".
         reason: why it was stopped or failed.
         file: the hash of the file, which is its name in the folder ``files``; empty where there is none.
@@ -93,6 +94,17 @@ class Trial(Result, kind="trial", schema=1):
     download_bytes: int = 0
     held_out_hash: str = ""
     transient: bool = False
+    start: str = ""
+
+    @property
+    def body(self) -> str:
+        """The recipe after what every candidate begins with.
+
+        Example:
+            >>> Trial(1, "schemes", "fix(xnnpack) → int8", DONE, start="fix(xnnpack)").body
+            'int8'
+        """
+        return self.recipe.removeprefix(self.start).removeprefix(" → ") if self.start else self.recipe
 
     @property
     def drop(self) -> float | None:

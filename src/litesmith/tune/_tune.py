@@ -37,6 +37,7 @@ from litesmith.tune._stamp import stamp
 from litesmith.tune._training import search_training
 from litesmith.tune._training_data import open_training
 from litesmith.tune._trial import DONE, Trial, pareto
+from litesmith.tune._widen import search_wider
 from litesmith.tune._workers import LocalWorkers, Workers
 
 SPLIT = {"calibrate": 0.2, "search": 0.4, "held_out": 0.4}
@@ -444,7 +445,11 @@ def _run_stages(
     """Try what was asked for, and everything that the scores so far call for; returns notes."""
     search.baseline()
     trials = search.run("asked for", asked) if asked else []
+    if everything:
+        search.begin_with_rewrites()
     notes = _run_own_stages(search, trials) if everything else []
+    if everything:
+        search_wider(search)
     if everything and sparsity:
         search_narrower(search)
         search_sparsity(search)
@@ -463,7 +468,8 @@ def _run_own_stages(search: Search, trials: list[Trial]) -> list[str]:
     notes: list[str] = []
     schemes, left_out = candidates.own_schemes(search.question.model)
     search.left_out += left_out
-    asked = {t.recipe for t in trials}
+    trials = [t for t in trials if t.start == search.start]
+    asked = {t.body for t in trials}
     trials += search.run("schemes", [s for s in schemes if s not in asked])
     best = candidates.best_int8(trials)
     if candidates.needs_help(best, search.drop_bound):
@@ -487,8 +493,8 @@ def _mixed(search: Search, base: Trial) -> None:
 
     def attempt(counts: Sequence[int]) -> None:
         fresh = [c for c in counts if c not in tried]
-        recipes = [candidates.promoted(base.recipe, order, c) for c in fresh]
-        found = {trial.recipe: trial for trial in search.run("mixed", recipes)}  # of some, where the time is up
+        recipes = [candidates.promoted(base.body, order, c) for c in fresh]
+        found = {trial.body: trial for trial in search.run("mixed", recipes)}  # of some, where the time is up
         tried.update({c: found[recipe] for c, recipe in zip(fresh, recipes, strict=True) if recipe in found})
 
     attempt(candidates.first_counts(len(order)))

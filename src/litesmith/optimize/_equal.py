@@ -17,6 +17,8 @@ from litesmith.runtime import Session, random_inputs
 
 Array = np.ndarray[Any, Any]
 SEEDS = (0, 1, 2)
+TOLERANCE = 1e-4
+"""How far outputs may differ, as a share of their span: float rounding in another order, and nothing more."""
 
 
 def difference(before: Model, after: Model) -> float:
