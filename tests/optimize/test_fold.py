@@ -73,6 +73,36 @@ def test_what_follows_stays_folded_and_outputs_are_unfolded() -> None:
     assert difference(model, made) <= 1e-6
 
 
+def _shared(reader: str) -> Model:
+    """A tensor that a thin convolution and something else read: pooled, or the input itself."""
+    b = Builder(seed=4)
+    x = b.input("x", (1, 8, 16, 8))
+    before = x if reader == "input" else b.op(
+        "MAX_POOL_2D", x, padding="SAME", stride_h=1, stride_w=1, filter_height=2, filter_width=2, name="pooled"
+    )  # fmt: skip
+    y = b.conv2d(before, 8, kernel=3, name="thin")
+    if reader == "output":
+        return b.build({"y": y, "pooled": before})
+    return b.build({"y": b.op("CONCATENATION", y, before, axis=3, fused_activation_function="NONE")})
+
+
+@pytest.mark.parametrize("reader", ["input", "pool", "output"])
+def test_what_is_read_folded_and_as_it_was_keeps_its_one_writer(reader: str) -> None:
+    model = _shared(reader)
+    made = fold(model).model
+    assert difference(model, made) <= 1e-6
+    assert [op.kind for op in made.main.operators].count("RESHAPE") == 2, "into the convolution, and out of it"
+
+
+def test_several_entries_are_refused() -> None:
+    one = _net()
+    key = replace(one.signatures[0], key="other", subgraph_index=1)
+    two = replace(one, subgraphs=(one.main, one.main), signatures=(*one.signatures, key))
+    assert thin_layers(two) == {}
+    with pytest.raises(OptimizeError, match="only a model with one entry"):
+        fold(two)
+
+
 def test_any_batch_still_runs() -> None:
     model = _residual(batch=-1)
     made = fold(model).model

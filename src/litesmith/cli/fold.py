@@ -9,7 +9,7 @@ from typing import Annotated
 import typer
 
 from litesmith.cli import _output as out
-from litesmith.cli._compress import finish, load
+from litesmith.cli._compress import finish, load, written_rows
 from litesmith.cli._files import check_writable
 from litesmith.optimize import FoldCoverage, fold
 
@@ -22,7 +22,7 @@ def register(app: typer.Typer) -> None:
 def command(
     model: Annotated[Path, typer.Argument(help="The .tflite file, in float.")],
     output: Annotated[Path, typer.Option("--output", "-o", help="The .tflite to write.")],
-    width: Annotated[int, typer.Option(help="Channels that a layer may have afterwards.")] = 64,
+    width: Annotated[int, typer.Option(help="Channels that an output may have afterwards.")] = 64,
     undo: Annotated[bool, typer.Option("--dequantize", help="Make a float model of a quantized one first.")] = False,
     json: Annotated[bool, typer.Option("--json", help="Print the coverage as JSON.")] = False,
 ) -> None:
@@ -34,12 +34,12 @@ def command(
     finish(fold(load(model, undo=undo), width=width), output, show, json=json)
 
 
-def show(coverage: FoldCoverage, after: Path) -> None:
+def show(coverage: FoldCoverage, after: Path | None) -> None:
     """Print a coverage for people."""
     macs, parameters = coverage.macs, coverage.parameters
     out.facts(
         [
-            ("written", after),
+            *written_rows(after),
             ("folded", f"{out.plural(len(coverage.layers), 'operator')}, to at most {coverage.width} channels"),
             ("MACs", f"{out.count_text(macs[0])} → {out.count_text(macs[1])}, in fewer and fuller calls of kernels"),
             ("parameters", f"{out.count_text(parameters[0])} → {out.count_text(parameters[1])}"),

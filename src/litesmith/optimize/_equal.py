@@ -8,7 +8,8 @@ neither is favoured by rounding.
 from __future__ import annotations
 
 from collections.abc import Mapping
-from typing import Any
+from functools import partial
+from typing import Any, Literal
 
 import numpy as np
 
@@ -16,20 +17,22 @@ from litesmith.model import Model, Tensor
 from litesmith.runtime import Session, random_inputs
 
 Array = np.ndarray[Any, Any]
+Delegate = Literal["auto", "off"]
 SEEDS = (0, 1, 2)
 TOLERANCE = 1e-4
 """How far outputs may differ, as a share of their span: float rounding in another order, and nothing more."""
 
 
-def difference(before: Model, after: Model) -> float:
+def difference(before: Model, after: Model, *, delegate: Delegate = "auto") -> float:
     """Return the largest difference of an output of any signature, as a share of the span of that output's values."""
     keys: list[str | None] = [signature.key for signature in before.signatures]
-    return max(_difference(before, after, key) for key in keys or [None])
+    return max(_difference(before, after, key, delegate) for key in keys or [None])
 
 
-def _difference(before: Model, after: Model, key: str | None) -> float:
+def _difference(before: Model, after: Model, key: str | None, delegate: Delegate) -> float:
     largest = 0.0
-    with Session(before, signature=key) as old, Session(after, signature=key) as new:
+    opened = partial(Session, signature=key, delegate=delegate)
+    with opened(before) as old, opened(after) as new:
         took, takes = _tensors(before, "inputs", old), _tensors(after, "inputs", new)
         gave, gives = _tensors(before, "outputs", old), _tensors(after, "outputs", new)
         names = _pairs(old.inputs, new.inputs), _pairs(old.outputs, new.outputs)

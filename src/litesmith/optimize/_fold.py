@@ -17,6 +17,7 @@ import numpy as np
 
 from litesmith.errors import OptimizeError, UsageError
 from litesmith.model import Model, Operator, Record, Subgraph, Tensor, constant, modernize
+from litesmith.optimize._calibrate import entry_points
 from litesmith.optimize._equal import TOLERANCE, difference
 from litesmith.result import Result
 
@@ -43,7 +44,7 @@ class FoldCoverage(Result, kind="fold", schema=1):
     """What folding did.
 
     Attributes:
-        width: channels that a layer may have afterwards.
+        width: channels that an output may have afterwards.
         layers: those that were folded.
         macs, parameters: before and after.
         difference: of the outputs of both models on random inputs, as a share of their span.
@@ -69,7 +70,7 @@ def fold(model: Model, *, width: int = DEFAULT_WIDTH) -> Folded:
 
     Args:
         model: in float; quantize it afterwards.
-        width: channels that a layer may have afterwards; what has more than half of them stays.
+        width: channels that an output may have afterwards; a layer that has more than half of them stays.
 
     Raises:
         OptimizeError: no layer can be folded, or the outputs would change.
@@ -82,6 +83,10 @@ def fold(model: Model, *, width: int = DEFAULT_WIDTH) -> Folded:
     """
     if width < 2:
         raise UsageError(f"the width must be 2 or more channels, not {width}")
+    if not _has_one_way_in(model):
+        raise OptimizeError(
+            "only a model with one entry can be folded; this has several signatures, each a graph of its own"
+        )
     layers = thin_layers(model, width)
     if not layers:
         raise OptimizeError(
@@ -91,7 +96,7 @@ def fold(model: Model, *, width: int = DEFAULT_WIDTH) -> Folded:
     graph = model.main
     made = modernize(replace(model.with_main(_Folding(graph).run(layers)), source=None), drop_orphans=True)
     made.verify()
-    found = difference(model, made)
+    found = difference(model, made, delegate="off")  # whose kernels for pruned weights would take the zeros for some
     if not found <= TOLERANCE:
         raise OptimizeError(f"folding to {width} channels would change the outputs by {found:.2g} of their span")
     named = [(i, graph.operators[i], pixels) for i, pixels in layers.items()]
@@ -112,6 +117,8 @@ def thin_layers(model: Model, width: int = DEFAULT_WIDTH) -> dict[int, int]:
     Those that work on each value alone follow the convolutions that they read.
     """
     graph = model.main
+    if not _has_one_way_in(model):
+        return {}
     found: dict[int, int] = {}
     made: dict[int, int] = {}
     for index, op in enumerate(graph.operators):
@@ -121,6 +128,10 @@ def thin_layers(model: Model, width: int = DEFAULT_WIDTH) -> dict[int, int]:
         if pixels > 1:
             found[index] = made[op.outputs[0]] = pixels
     return found
+
+
+def _has_one_way_in(model: Model) -> bool:
+    return [subgraph for _, subgraph in entry_points(model)] == [0]
 
 
 def _is_elementwise(graph: Subgraph, op: Operator) -> bool:
@@ -207,6 +218,8 @@ class _Folding:
         """Return the graph with some operators folded."""
         graph = self.graph
         self.tensors = list(graph.tensors)
+        made_folded = {graph.operators[index].outputs[0] for index in layers}
+        self.views = {(tensor, 1): tensor for tensor in range(len(self.tensors)) if tensor not in made_folded}
         for index, op in enumerate(graph.operators):
             pixels = layers.get(index, 1)
             if pixels > 1:
@@ -243,10 +256,9 @@ class _Folding:
 
     def _view(self, tensor: int, pixels: int) -> int:
         """Return a tensor with so many pixels in one, reshaped from what there is where it is not there yet."""
-        others = [view for (of, _), view in self.views.items() if of == tensor]
-        if (tensor, pixels) in self.views or (pixels == 1 and not others):
+        if tensor < 0 or (tensor, pixels) in self.views:
             return self.views.get((tensor, pixels), tensor)
-        source = others[0] if others else tensor
+        source = next(view for (of, _), view in self.views.items() if of == tensor)
         made = self._new(tensor, pixels) if pixels > 1 else tensor
         self.views[tensor, pixels] = made
         shape = self.tensors[made].shape
