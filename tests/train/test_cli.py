@@ -10,10 +10,12 @@ import sys
 from pathlib import Path
 
 import numpy as np
+import pytest
 from tests.train.conftest import pattern_images
 
+from litesmith.cli.retrain import show
 from litesmith.model import Model
-from litesmith.train import labels_of
+from litesmith.train import Retrained, RetrainResult, Score, labels_of
 
 
 def run(*arguments: object) -> subprocess.CompletedProcess[str]:
@@ -52,8 +54,38 @@ def test_retrain_writes_two_files_with_labels(learned: Model, tmp_path: Path) ->
         "retrain", "--base", tmp_path / "float.tflite", "--data", tmp_path / "data.npz", "--freeze", "--json", "-o",
         tmp_path / "mine.tflite",
     )  # fmt: skip
+    again = run(
+        "retrain", "--base", tmp_path / "float.tflite", "--data", tmp_path / "data.npz", "--freeze", "-o",
+        tmp_path / "mine.tflite",
+    )  # fmt: skip
 
     assert done.returncode == 0, done.stderr
     assert json.loads(done.stdout)["kind"] == "retrain"
+    assert "is a guess" in " ".join(again.stdout.split()), "how images are normalized"
     for name in ("mine", "mine_int8"):
         assert labels_of(Model.load(tmp_path / f"{name}.tflite")) == ("across", "down", "checkers", "blob")
+
+
+def test_of_many_classes_the_most_confused_pairs_are_shown(
+    learned: Model, tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    names = tuple(f"kind {number}" for number in range(14))
+    confusion = 9 * np.eye(14, dtype=int)
+    confusion[3, 11], confusion[5, 2], confusion[5, 3] = 7, 2, 2
+    confusion[2, 5] = 2
+    confusion[2, 2] = 1
+    score = Score(0.9, 0.8, 0.95, 1000)
+    result = RetrainResult(
+        base="model", classes=names, counts=(90,) * 14, samples=(1, 1, 1), preprocess="", head=0.8, validation=0.9,
+        kept="head", float32=score, int8=score, confusion=tuple(tuple(map(int, row)) for row in confusion), curve=(),
+        seconds=1.0,
+    )  # fmt: skip
+    show(Retrained(learned, learned, result), tmp_path / "a.tflite", tmp_path / "b.tflite")
+    lines = [line.split() for line in capsys.readouterr().out.splitlines()]
+    start = next(i for i, words in enumerate(lines) if words[:3] == ["Confused", "most", "often,"])
+    shown = [" ".join(words) for words in lines[start:] if "of" in words[-3:]]
+
+    assert " ".join(lines[start]).endswith("4 of 4 pairs")
+    assert shown[-4:] == [
+        "kind 3 kind 11 7 of 16", "kind 2 kind 5 2 of 3", "kind 5 kind 2 2 of 13", "kind 5 kind 3 2 of 13",
+    ]  # fmt: skip

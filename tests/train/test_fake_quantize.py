@@ -11,7 +11,7 @@ import torch
 from tests.train.conftest import pattern_images
 
 from litesmith.data import Dataset
-from litesmith.model import Model, expose
+from litesmith.model import Builder, Model, expose
 from litesmith.optimize import calibrate, quantize
 from litesmith.optimize._run import GraphRunner
 from litesmith.train import GraphModule
@@ -60,6 +60,14 @@ def test_rounding_on_the_fly_is_within_half_a_step_of_each_row() -> None:
     assert bool(((DynamicQuantizer()(x) - x).abs() <= step[:, None] * 0.5001).all())
 
 
+STEPS_OFF_AND_SHARE_EQUAL = (1.01, 0.995)
+ROUNDED_TWICE: dict[str, dict[str, tuple[float, float]]] = {
+    "int8": {},
+    "int16x8": {"MEAN": (1.01, 0.8), "FULLY_CONNECTED": (2.01, 0.5)},
+}
+"""MEAN on int16 rounds twice, which lifts an eighth of its values by a step; the layer that reads them inherits it."""
+
+
 @pytest.mark.parametrize("scheme", ["int8", "int16x8"])
 @pytest.mark.parametrize("head", ["auto", "same"])
 def test_the_simulation_is_the_written_file(scheme: str, head: str, learned: Model, data: Dataset) -> None:
@@ -73,32 +81,59 @@ def test_the_simulation_is_the_written_file(scheme: str, head: str, learned: Mod
             parameter.mul_(1.01)
     written = graph.to_model()
     written.verify()
-    integers = [
-        t
+    integers = {
+        t: ROUNDED_TWICE[scheme].get(op.kind, STEPS_OFF_AND_SHARE_EQUAL)
         for op in learned.main.operators
         for t in op.outputs
         if written.main.tensors[t].dtype in ("int8", "int16") and t not in written.main.outputs
-    ]
-    runner = GraphRunner(expose(written, integers))
+    }
+    same: dict[int, list[float]] = {tensor: [] for tensor in integers}
+    runner = GraphRunner(expose(written, list(integers)))
     for image in pattern_images(8, seed=5)[0]:
         values: dict[int, Any] = module.run({learned.main.inputs[0]: torch.from_numpy(image[None])}, keep=integers)
         runner.run({written.main.inputs[0]: image[None]})
-        for tensor in integers:
+        for tensor, (limit, _) in integers.items():
             quantization = written.main.tensors[tensor].quantization
             assert quantization is not None
             simulated = values[tensor].detach().numpy() / quantization.scale[0] + quantization.zero_point[0]
             steps = np.abs(runner.view(tensor).astype(np.float64) - simulated)
-            limit = 1.01 if scheme == "int8" else 40.0  # int16 steps are 256 times as fine
             assert steps.max() <= limit
-            assert (steps < 0.5).mean() > (0.995 if scheme == "int8" else 0.0)
+            same[tensor].append((steps < 0.5).mean())
         if head == "auto":
             answer = values[learned.main.outputs[0]].detach().numpy()
             assert np.allclose(runner.view(written.main.outputs[0]), answer, atol=0.02 * np.abs(answer).max())
+    assert all(np.mean(same[tensor]) > share for tensor, (_, share) in integers.items())
+
+
+@pytest.mark.parametrize("layer", ["conv2d", "depthwise_conv2d", "transpose_conv"])
+def test_convolutions_on_int16_keep_15_bits_of_their_multiplier(layer: str) -> None:
+    """Without that a value in fifty is off by a step."""
+    b = Builder("layer", seed=3)
+    x = b.input("x", (1, 12, 12, 6))
+    options: dict[str, Any] = (
+        {"kernel": 3, "activation": "RELU"} if layer != "transpose_conv" else {"kernel": 3, "stride": 2}
+    )
+    channels = () if layer == "depthwise_conv2d" else (12,)
+    y = getattr(b, layer)(x, *channels, **options)
+    model = b.build({"y": b.conv2d(y, 4)})
+    samples = np.random.default_rng(0).normal(size=(20, 12, 12, 6)).astype(np.float32)
+    planned = quantize(model, scheme="int16x8", ranges=calibrate(model, list(samples)), recover=(), head="same")
+    module = GraphModule(model).eval()
+    written = QuantizedGraph(module, planned.model).to_model()
+    (tensor,) = next(op.outputs for op in model.main.operators if op.kind.endswith(("CONV_2D", "TRANSPOSE_CONV")))
+    runner = GraphRunner(expose(written, [tensor]))
+    quantization = written.main.tensors[tensor].quantization
+    assert quantization is not None
+    equal = []
+    for sample in samples:
+        values = module.run({model.main.inputs[0]: torch.from_numpy(sample[None])}, keep=[tensor])
+        runner.run({written.main.inputs[0]: sample[None]})
+        simulated = np.round(values[tensor].detach().numpy() / quantization.scale[0])
+        equal.append((simulated == runner.view(tensor)).mean())
+    assert np.mean(equal) > 0.999
 
 
 def test_tensors_that_a_kernel_ties_share_their_scale() -> None:
-    from litesmith.model import Builder
-
     b = Builder("joined")
     x = b.input("x", (1, 6, 6, 4))
     left, right = b.conv2d(x, 4, kernel=3), b.conv2d(x, 4, kernel=3)

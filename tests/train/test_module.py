@@ -11,11 +11,12 @@ from typing import Any
 import numpy as np
 import pytest
 import torch
+from flatbuffers import flexbuffers
 from tests.conftest import ASSETS
 from tests.train.conftest import small_net
 
 from litesmith import zoo
-from litesmith.errors import ModelError
+from litesmith.errors import ModelError, SessionError
 from litesmith.model import Buffer, Builder, Metadata, Model, Operator, Record, constant
 from litesmith.optimize._run import GraphRunner
 from litesmith.train import GraphModule, _convolutions, known_operators, to_torch
@@ -52,24 +53,28 @@ FLOAT_FILES = sorted(
 def difference(model: Model, *, seed: int = 0) -> float:
     """Return the largest difference between PyTorch and LiteRT, relative to the largest output where that exceeds 1."""
     module = to_torch(model).eval()
+    feed = some_inputs(module, seed)
+    with torch.no_grad():
+        found = module.run({index: torch.from_numpy(x) for index, x in feed.items()})
+    runner = GraphRunner(module.model)
+    runner.run(feed)
+    worst = 0.0
+    for tensor in module.graph.outputs:
+        expected, value = (np.asarray(x, np.float64) for x in (runner.view(tensor), found[tensor]))
+        assert expected.shape == value.shape
+        worst = max(worst, float(np.abs(expected - value).max() / max(1.0, np.abs(expected).max())))
+    return worst
+
+
+def some_inputs(module: GraphModule, seed: int) -> dict[int, np.ndarray[Any, Any]]:
     random = np.random.default_rng(seed)
-    feed: dict[str, Any] = {}
-    for name, index in module.input_names.items():
+    feed = {}
+    for index in module.graph.inputs:
         tensor = module.graph.tensors[index]
         is_float = tensor.dtype == "float32"
         values = random.uniform(-1, 1, tensor.shape) if is_float else random.integers(0, 2, tensor.shape)
-        feed[name] = values.astype(tensor.dtype)
-    with torch.no_grad():
-        found = module({name: torch.from_numpy(x) for name, x in feed.items()})
-    found = found if isinstance(found, tuple) else (found,)
-    runner = GraphRunner(module.model)
-    runner.run({index: feed[name] for name, index in module.input_names.items()})
-    worst = 0.0
-    for tensor, value in zip(module.graph.outputs, found, strict=True):
-        expected = runner.view(tensor)
-        assert expected.shape == tuple(value.shape)
-        worst = max(worst, float(np.abs(expected - value.numpy()).max() / max(1.0, np.abs(expected).max())))
-    return worst
+        feed[index] = np.asarray(values, tensor.dtype)
+    return feed
 
 
 @pytest.mark.parametrize("name", zoo.names())
@@ -80,6 +85,58 @@ def test_every_architecture_of_the_zoo_computes_the_same(name: str) -> None:
 @pytest.mark.parametrize("file", FLOAT_FILES or ["none"])
 def test_every_float_file_computes_the_same(file: str, assets: Path) -> None:
     assert difference(Model.load(assets / file)) < 1e-4
+
+
+def is_float_and_runs(model: Model) -> bool:
+    """Say whether a file computes with floats, and LiteRT runs it by itself."""
+    tensors = model.main.tensors
+    if not any(t.dtype == "float32" for t in tensors) or any(t.is_quantized and t.dtype != "float32" for t in tensors):
+        return False
+    try:
+        GraphRunner(as_float(model))
+    except SessionError:
+        return False
+    return True
+
+
+def test_every_float_file_of_the_corpus_computes_the_same_or_names_the_operator(assets: Path) -> None:
+    equal, refused, wrong = 0, {}, {}
+    for path in sorted((assets / "corpus").glob("*.tflite")):
+        try:
+            model = Model.load(path)
+            model.verify()
+        except ModelError:
+            continue
+        if not is_float_and_runs(model):
+            continue
+        name = path.stem.partition("_")[2]
+        try:
+            found = difference(model)
+        except ModelError as error:
+            refused[name] = str(error)
+            continue
+        equal += found < 1e-4
+        if found >= 1e-4:
+            wrong[name] = found
+    assert not wrong
+    assert equal >= 90
+    assert refused.keys() <= {"hey_jarvis", "simple_topk_op_runtime_k"}
+    assert all("IF (#25)" in text or "TOPK_V2" in text for text in refused.values())
+
+
+@pytest.mark.parametrize("name", zoo.names())
+def test_every_weight_of_an_architecture_of_the_zoo_gets_a_gradient(name: str) -> None:
+    module = to_torch(zoo.build(name, **SIZES.get(name, {})))
+    values = module.run({index: torch.from_numpy(x) for index, x in some_inputs(module, 0).items()})
+    sum(values[t].square().sum() for t in module.graph.outputs).backward()  # type: ignore[union-attr]
+    bad = {
+        module.graph.tensors[int(key)].name
+        for key, weight in module.weights.items()
+        if weight.grad is None or not bool(torch.isfinite(weight.grad).all()) or not bool(weight.grad.any())
+    }
+
+    assert module.weights
+    assert not bad
 
 
 def one(kind: str, *inputs: Any, shape: tuple[int, ...] = (1, 7, 9, 4), **options: Any) -> Model:
@@ -99,6 +156,34 @@ def resize(kind: str, size: tuple[int, int], **options: bool) -> Model:
         if not options.get("align_corners")
         else one(kind, np.array(size, np.int32), **options)
     )
+
+
+def scatter() -> Model:
+    b = Builder("scatter")
+    x = b.input("x", (3, 4))
+    places, shape = np.array([[4], [1], [4]], INTS), np.array([6, 4], INTS)
+    return b.build({"y": b.op("SCATTER_ND", places, x, shape, outputs=[((6, 4), "float32")])})
+
+
+NO_ATTRIBUTES = bytes(flexbuffers.Dumps({}))
+
+
+def composite() -> Model:
+    """Return a model with a composite operator that calls another graph, with a fused activation inside of it."""
+    b = Builder("inner", seed=1)
+    x = b.input("x", (1, 5))
+    inner = b.build({"y": b.op("ADD", b.op("TANH", x), np.full(5, 0.1, np.float32), fused_activation_function="RELU")})
+    b = Builder("outer", seed=2)
+    x = b.fully_connected(b.input("x", (1, 4)), 5)
+    made = b.op("STABLEHLO_COMPOSITE", x, outputs=[((1, 5), "float32")], decomposition_subgraph_index=1)
+    graph = b.build({"y": made}).main
+    options = graph.operators[1].options
+    assert options is not None
+    called = replace(
+        graph.operators[1], options=options.replace(name="odml.example", composite_attributes=NO_ATTRIBUTES)
+    )
+    outer = b.build({"y": made}).with_main(replace(graph, operators=(graph.operators[0], called)))
+    return replace(outer, subgraphs=(outer.main, inner.main))
 
 
 INTS = np.int32
@@ -140,6 +225,13 @@ OPERATORS: dict[str, Callable[[], Model]] = {
     "pad": lambda: one("PAD", np.array([[0, 0], [2, 1], [0, 3], [0, 2]], INTS)),
     "depth to space": lambda: one("DEPTH_TO_SPACE", block_size=2),
     "space to depth": lambda: one("SPACE_TO_DEPTH", block_size=2, shape=(1, 6, 4, 3)),
+    "gather nd": lambda: one("GATHER_ND", np.array([[[0, 1], [0, 6]]], INTS), outputs=[((1, 2, 9, 4), "float32")]),
+    "update slice": lambda: one(
+        "DYNAMIC_UPDATE_SLICE", np.ones((1, 2, 9, 3), np.float32), np.array([0, 6, 0, 1], INTS),
+        outputs=[((1, 7, 9, 4), "float32")],
+    ),
+    "scatter nd": lambda: scatter(),
+    "composite": lambda: composite(),
     "squared difference": lambda: one("SQUARED_DIFFERENCE", np.full((4,), 0.2, np.float32)),
 }  # fmt: skip
 
@@ -243,6 +335,9 @@ def test_operators_that_are_unknown_are_named() -> None:
 
     with pytest.raises(ModelError, match=r"Oracle \(#0\), HASHTABLE_LOOKUP \(#1\)"):
         to_torch(model)
+    outside = composite()
+    with pytest.raises(ModelError, match=r"Oracle \(#0\)"):
+        to_torch(replace(outside, subgraphs=(outside.main, model.main)))
     assert {"CONV_2D", "UNIDIRECTIONAL_SEQUENCE_LSTM", "RESIZE_BILINEAR"} <= set(known_operators())
 
 

@@ -4,6 +4,7 @@
 from __future__ import annotations
 
 import struct
+from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
@@ -14,10 +15,11 @@ from tests.train.conftest import pattern_images, small_net
 from litesmith.accuracy import evaluate
 from litesmith.data import Dataset, Preprocess
 from litesmith.errors import DataError, ModelError, UsageError
-from litesmith.model import Builder, Model
-from litesmith.train import labels_of, retrain
+from litesmith.model import Buffer, Builder, Metadata, Model, Quantization
+from litesmith.train import labels_of, retrain, with_metadata
 from litesmith.train._audio_features import mfcc
-from litesmith.train._metadata import ENTRY, LABELS_FILE, meaning_of
+from litesmith.train._metadata import ENTRY, LABELS_FILE, InputMeaning, meaning_of
+from litesmith.train._metadata_read import normalization_of
 from litesmith.train._new_head import find_head, with_classes
 
 NAMES = ("across", "down", "checkers", "blob")
@@ -94,6 +96,26 @@ def test_sounds_become_cepstral_coefficients(tmp_path: Path) -> None:
     assert done.result.classes == ("high", "low", "middle")
     assert done.result.float32.accuracy > 0.8
     assert done.result.kept == "head"
+    for model in (done.model, done.quantized):
+        (coefficients,) = root(model).tables(3)[0].tables(2)
+        assert coefficients.table(3).byte(0) == 1, "the input is no image, but features"
+        assert coefficients.text(1).endswith("16,000 Hz: 49 frames with 10 coefficients each.")
+        assert not coefficients.has(4), "nothing is normalized"
+        assert labels_of(model) == ("high", "low", "middle")
+
+
+def test_a_net_that_takes_the_sound_itself_says_so(tmp_path: Path) -> None:
+    b = Builder("waves", seed=0)
+    x = b.op("RESHAPE", b.input("sound", (1, 16_000)), np.array([1, 100, 160], np.int32), new_shape=[1, 100, 160])
+    x = b.fully_connected(x, 8, activation="RELU", keep_num_dims=True)
+    model = b.build({"y": b.fully_connected(b.op("MEAN", x, np.array([1], np.int32)), 4)})
+    done = retrain(model, folder_of_sounds(tmp_path), freeze=True)
+    (sound,) = root(done.model).tables(3)[0].tables(2)
+
+    assert sound.table(3).byte(0) == 4, "the input is audio"
+    assert (sound.table(3).table(1).number(0), sound.table(3).table(1).number(1)) == (16_000, 1)
+    assert root(done.model).text(7) == "1.3.0"
+    assert not done.result.notes[1:], "sound has no normalization to guess"
 
 
 def test_features_of_a_tone_tell_its_height() -> None:
@@ -182,6 +204,13 @@ class Table:
         place = self._field(slot)
         return 0 if place is None else self.data[place]
 
+    def has(self, slot: int) -> bool:
+        return self._field(slot) is not None
+
+    def number(self, slot: int) -> int:
+        place = self._field(slot)
+        return 0 if place is None else int(struct.unpack_from("<I", self.data, place)[0])
+
     def table(self, slot: int) -> Table:
         place = self._field(slot)
         assert place is not None
@@ -229,8 +258,6 @@ def check_classifier(metadata: Table, *, labels: str) -> tuple[list[float], list
 
 
 def test_the_metadata_is_what_the_task_library_reads(learned: Model, tmp_path: Path) -> None:
-    from litesmith.train import with_metadata
-
     meaning = meaning_of(Preprocess.parse("scale=1/255 mean=0.5 std=0.25"), (1, 12, 12, 3))
     model = with_metadata(learned, NAMES, meaning, name="patterns")
     model.save(tmp_path / "m.tflite")
@@ -254,6 +281,79 @@ def test_a_published_file_has_the_same_form(assets: Path) -> None:
     mean, std = check_classifier(root(Model.load(found[0])), labels="labels.txt")
 
     assert (mean, std) == ([127.5], [127.5])
+
+
+@pytest.mark.parametrize(
+    ("name", "mean", "std"),
+    [
+        ("hand_landmark_lite", (0.0, 0.0, 0.0), (255.0, 255.0, 255.0)),
+        ("face_detection_full_range_sparse", (127.5,), (127.5,)),
+        ("mobilenet_v1_0.25_224_float", None, None),
+    ],
+)
+def test_the_normalization_of_published_files_is_read(name: str, mean: Any, std: Any, assets: Path) -> None:
+    found = normalization_of(Model.load(assets / f"vision/{name}.tflite"))
+
+    assert (None if found is None else (found.mean, found.std)) == (None if mean is None else (mean, std))
+
+
+def test_a_base_is_fed_as_its_metadata_says(learned: Model, tmp_path: Path) -> None:
+    folder = folder_of_images(tmp_path, {"across": 20, "blob": 20})
+    meaning = meaning_of(Preprocess.parse("mean=128.5,127.1,126 std=60,61,62"), (1, 12, 12, 3))
+    declared = retrain(with_metadata(learned, NAMES, meaning, name="patterns"), folder, freeze=True)
+    unknown = retrain(learned, folder, freeze=True)
+    given = retrain(learned, folder, freeze=True, preprocess="mean=128 std=60")
+
+    assert declared.result.preprocess == "channels=rgb resize=12x12 mean=128.5,127.1,126.0 std=60.0,61.0,62.0"
+    for model in (declared.model, declared.quantized):
+        mean, std = check_classifier(root(model), labels=LABELS_FILE)
+        assert (mean, std) == (pytest.approx([128.5, 127.1, 126]), [60, 61, 62])
+        stats = root(model).tables(3)[0].tables(2)[0].table(5)
+        assert stats.floats(0) == pytest.approx([126.5 / 60, 127.9 / 61, 129 / 62])
+        assert stats.floats(1) == pytest.approx([-128.5 / 60, -127.1 / 61, -126 / 62])
+    guesses = [[note for note in done.result.notes if "is a guess" in note] for done in (declared, unknown, given)]
+    assert [len(found) for found in guesses] == [0, 1, 0]
+    assert "'channels=rgb resize=12x12 mean=127.5 std=127.5'" in guesses[1][0]
+    assert "--preprocess" in guesses[1][0]
+
+
+@pytest.mark.parametrize(("dtype", "most", "least"), [("float32", 1.0, 0.0), ("uint8", 255.0, 0.0)])
+def test_the_values_of_an_input_tell_how_it_is_normalized(dtype: str, most: float, least: float) -> None:
+    """Without a normalization; those of a quantized file are the integers that it takes."""
+    from flatbuffers import Builder as Bytes
+
+    from litesmith.train import _metadata
+
+    b = Bytes(0)
+    values = [_metadata._floats(b, [value]) for value in (most, least)]
+    stats = _metadata._table(b, {0: ("at", values[0]), 1: ("at", values[1])})
+    image = _metadata._tensor(b, "image", _metadata._content(b, InputMeaning("image", 3)), stats=stats)
+    graph = _metadata._table(b, {2: ("at", _metadata._vector(b, [image]))})
+    b.Finish(_metadata._table(b, {3: ("at", _metadata._vector(b, [graph]))}), file_identifier=b"M001")
+    model = small_net()
+    tensors = list(model.main.tensors)
+    place = model.main.inputs[0]
+    scales = Quantization((1 / 255,), (0,)) if dtype == "uint8" else None
+    tensors[place] = replace(tensors[place], dtype=dtype, quantization=scales)
+    model = model.with_main(replace(model.main, tensors=tuple(tensors)))
+    found = normalization_of(replace(model, metadata=(Metadata(ENTRY, Buffer(bytes(b.Output()))),)))
+
+    assert found is not None
+    assert (found.mean, found.std) == (pytest.approx((0.0,)), pytest.approx((255.0,)))
+
+
+def test_damaged_metadata_declares_nothing(learned: Model) -> None:
+    meaning = meaning_of(Preprocess.parse("mean=128 std=60"), (1, 12, 12, 3))
+    model = with_metadata(learned, NAMES, meaning, name="patterns")
+    whole = bytes(model.metadata[-1].buffer.data)
+    random = np.random.default_rng(0)
+    for _ in range(300):
+        damaged = bytearray(whole)
+        for place in random.integers(8, len(whole), 6):
+            damaged[place] = random.integers(0, 256)
+        found = normalization_of(replace(model, metadata=(Metadata(ENTRY, Buffer(bytes(damaged))),)))
+        assert found is None or 0.0 not in found.std
+    assert normalization_of(replace(model, metadata=(Metadata(ENTRY, Buffer(whole[:60])),))) is None
 
 
 def test_the_meaning_of_an_input_follows_from_its_preprocessing() -> None:

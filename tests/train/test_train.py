@@ -4,11 +4,13 @@
 from __future__ import annotations
 
 import os
+import re
 import signal
 import subprocess
 import sys
 import time
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager
 from pathlib import Path
 from typing import Any
 
@@ -188,6 +190,86 @@ def test_a_killed_run_goes_on_as_if_nothing_had_been(
         train(learned, data, checkpoint=state, **{**options, "seed": 5})
 
 
+class KilledError(Exception):
+    """What stands for a kill at a place that a signal does not hit by itself."""
+
+
+TWO_STAGES: dict[str, Any] = {"qat": "int8", "prune": "0.5", "epochs": 4, "batch": 32}
+
+
+@pytest.mark.parametrize("finished", [0, 2, 3], ids=["first epoch", "last of a stage", "last of all"])
+def test_a_run_that_is_killed_while_it_scores_an_epoch_ends_with_the_same_file(
+    finished: int, learned: Model, data: Dataset, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    from litesmith.train._loop import Loop
+
+    state, finish = tmp_path / "state", Loop._finish_epoch
+
+    def kill(loop: Loop, epoch: int) -> None:
+        if loop.earlier.epochs + epoch == finished:
+            loop._save()  # as it is where the time for it comes with the last step
+            raise KilledError
+        finish(loop, epoch)
+
+    few = data.take(160)
+    monkeypatch.setattr(Loop, "_finish_epoch", kill)
+    with pytest.raises(KilledError):
+        train(learned, few, checkpoint=state, **TWO_STAGES)
+    monkeypatch.undo()
+    resumed, straight = train(learned, few, checkpoint=state, **TWO_STAGES), train(learned, few, **TWO_STAGES)
+
+    assert [(e.epoch, e.score) for e in resumed.result.curve] == [(e.epoch, e.score) for e in straight.result.curve]
+    assert [e.loss for e in resumed.result.curve] == pytest.approx([e.loss for e in straight.result.curve])
+    assert resumed.model.to_bytes() == straight.model.to_bytes()
+
+
+def test_a_run_that_a_callback_stopped_stays_stopped(
+    learned: Model, data: Dataset, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    from litesmith.train._training import Training
+
+    state = tmp_path / "state"
+
+    def kill(_training: Training) -> None:
+        raise KilledError
+
+    monkeypatch.setattr(Training, "_written", kill)
+    with pytest.raises(KilledError):
+        train(learned, data, checkpoint=state, callback=lambda event: event.epoch < 2, **FAST)
+    monkeypatch.undo()
+    resumed = train(learned, data, checkpoint=state, **FAST).result
+
+    assert resumed.stopped == "callback"
+    assert len(resumed.curve) == 2
+
+
+def test_progress_tells_the_loss_at_once_and_the_time_of_all_stages(
+    learned: Model, data: Dataset, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    from litesmith.train import _loop
+
+    told: list[str] = []
+    minutes_left = _loop.Loop._minutes_left
+
+    @contextmanager
+    def tell(title: str, total: float | None = None) -> Iterator[Callable[[float], None]]:
+        told.append(title)
+        yield lambda _steps: None
+
+    def as_if_an_epoch_took_a_minute(loop: _loop.Loop) -> float:
+        loop.seconds = 60 * loop.step / loop.steps_per_epoch
+        return minutes_left(loop)
+
+    monkeypatch.setattr(_loop, "task", tell)
+    monkeypatch.setattr(_loop.Loop, "_minutes_left", as_if_an_epoch_took_a_minute)
+    train(learned, data.take(160), **TWO_STAGES)
+
+    assert re.search(r" 1/4$", told[0])
+    assert re.search(r" 1/4 · loss [\d.e-]+ · 3\.\d min left$", told[1])
+    assert any(re.search(r" 2/4 · loss [\d.e-]+ · top1 [\d.]+ · 3\.0 min left$", text) for text in told)
+    assert any(re.search(r" 4/4 · loss [\d.e-]+ · 0\.\d min left$", text) for text in told)
+
+
 def test_a_damaged_checkpoint_is_refused(learned: Model, data: Dataset, tmp_path: Path) -> None:
     (tmp_path / "state").write_bytes(b"half of it")
 
@@ -309,6 +391,7 @@ def test_results_become_json_and_plots(learned: Model, data: Dataset) -> None:
         ({"schedule": "steps"}, "choose one of cosine"),
         ({"epochs": 0}, "at least 1 epoch"),
         ({"augment": "rotate"}, "none of flip, shift=PIXELS"),
+        ({"augment": "mix=0.7"}, "at most 0.5, not 0.7"),
         ({"label_weight": 2.0}, "share from 0 to 1"),
         ({"task": "boxes"}, "choose one of auto, classes, values"),
         ({"patience": 0}, "at least 1, not 0"),

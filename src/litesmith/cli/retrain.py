@@ -10,9 +10,10 @@ import typer
 
 from litesmith.cli import _output as out
 from litesmith.cli._files import check_writable
-from litesmith.train import Retrained, Score, retrain
+from litesmith.train import Retrained, RetrainResult, Score, retrain
 
 _WIDEST = 12
+_PAIRS = 10
 
 
 def register(app: typer.Typer) -> None:
@@ -99,12 +100,32 @@ def show(done: Retrained, output: Path, small: Path) -> None:
             ),
         ]
     )
-    if len(result.classes) <= _WIDEST:
-        out.heading("Confusion: true class, and what was answered")
-        rows = [(name, *row) for name, row in zip(result.classes, result.confusion, strict=True)]
-        out.table(["", *(name[:6] for name in result.classes)], rows)
+    _show_confusion(result)
     for note in result.notes:
         out.line(f"! {note}")
+
+
+def _show_confusion(result: RetrainResult) -> None:
+    """Print how often each class was taken for each other; of many classes, those that were confused most often."""
+    names = result.classes
+    if len(names) <= _WIDEST:
+        out.heading("Confusion: true class, and what was answered")
+        out.table(
+            ["", *(name[:6] for name in names)], [(n, *row) for n, row in zip(names, result.confusion, strict=True)]
+        )
+        return
+    pairs = [
+        (count, true, answer, sum(row))
+        for true, row in enumerate(result.confusion)
+        for answer, count in enumerate(row)
+        if count and answer != true
+    ]
+    if not pairs:
+        return
+    pairs.sort(key=lambda pair: (-pair[0], pair[3], pair[1], pair[2]))  # of equals, the rarer class first
+    rows = [(names[true], names[answer], f"{count} of {total}") for count, true, answer, total in pairs[:_PAIRS]]
+    out.heading(f"Confused most often, {len(rows)} of {out.plural(len(pairs), 'pair')}")
+    out.table(["true class", "answered", "samples"], rows, left=2)
 
 
 def _file(path: Path, score: Score) -> str:

@@ -49,7 +49,7 @@ def command(
     weight_decay: Annotated[float, typer.Option(help="Of the optimizer.")] = 0.0,
     clip: Annotated[float, typer.Option(help="The largest norm of the gradient; 0 for any.")] = 1.0,
     augment: Annotated[
-        str | None, typer.Option(help="How samples are varied: 'flip shift=2 noise=0.05', or none.")
+        str | None, typer.Option(help="How samples are varied: 'flip shift=2 mix=0.5 noise=0.05', or none.")
     ] = None,
     label_weight: Annotated[float, typer.Option(help="Share of the labels in the loss.")] = 0.3,
     temperature: Annotated[float, typer.Option(help="Softens scores that are compared.")] = 4.0,

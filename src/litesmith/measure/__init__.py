@@ -1,6 +1,7 @@
 # SPDX-License-Identifier: Apache-2.0
 """What it costs to run a model here, each figure with its spread and the facts of the machine."""
 
+from litesmith.machine import MachineFacts, machine_facts
 from litesmith.measure._accelerator_result import AcceleratorRun, Accelerators, Agreement
 from litesmith.measure._accelerators import accelerators
 from litesmith.measure._app import App, CallSite, FunctionTime, app
@@ -14,7 +15,6 @@ from litesmith.measure._doctor import Diagnosis, Finding, doctor
 from litesmith.measure._export import model_explorer_node_data, profiling_proto, write_csv
 from litesmith.measure._findings import Oddity
 from litesmith.measure._gains import Gain
-from litesmith.measure._machine import MachineFacts, machine_facts
 from litesmith.measure._memory import MemoryUse
 from litesmith.measure._profile import KindTime, OperatorTime, Profile, profile
 from litesmith.measure._roofline import Roofline, roofline

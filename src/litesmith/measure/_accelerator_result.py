@@ -8,7 +8,7 @@ from typing import Any
 
 from litesmith.accuracy import MetricScore
 from litesmith.errors import UsageError
-from litesmith.measure._machine import MachineFacts
+from litesmith.machine import MachineFacts
 from litesmith.measure._memory import MemoryUse
 from litesmith.measure._placement import Placement
 from litesmith.measure._statistics import Ratio, Summary, summarize

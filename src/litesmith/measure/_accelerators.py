@@ -17,11 +17,11 @@ from litesmith.accuracy._outputs import OutputScorer
 from litesmith.accuracy._ports import ports
 from litesmith.accuracy._predict import Candidate
 from litesmith.errors import DataError, MeasureError, UsageError
+from litesmith.machine import machine_facts
 from litesmith.measure._accelerator_process import WorkerFailed, WorkerProcess, worker_process
 from litesmith.measure._accelerator_result import AcceleratorRun, Accelerators, Agreement, Difference
 from litesmith.measure._accelerator_worker import Job, evidence_of
 from litesmith.measure._bench import as_file
-from litesmith.measure._machine import machine_facts
 from litesmith.measure._memory import MemoryUse
 from litesmith.measure._placement import place
 from litesmith.measure._statistics import compare_medians

@@ -17,10 +17,10 @@ from pathlib import Path
 from typing import Any
 
 from litesmith.errors import UsageError
+from litesmith.machine import MachineFacts, machine_facts
 from litesmith.measure._app_tips import Tip, find_tips
 from litesmith.measure._audit import Copy, group_copies
 from litesmith.measure._calls import FEED, LOAD, READ, RUN, Call, watch_calls
-from litesmith.measure._machine import MachineFacts, machine_facts
 from litesmith.measure._perfetto import TraceWriter
 from litesmith.measure._sampling import Sample, Samples, sample_calls
 from litesmith.measure._spans import Span, collect_spans

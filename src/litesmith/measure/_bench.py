@@ -15,7 +15,7 @@ from typing import TYPE_CHECKING, Any
 import numpy as np
 
 from litesmith.errors import DataError, MeasureError, SessionError, UsageError
-from litesmith.measure._machine import MachineFacts, machine_facts
+from litesmith.machine import MachineFacts, machine_facts
 from litesmith.measure._memory import MemoryUse, memory_use
 from litesmith.measure._statistics import Summary, summarize
 from litesmith.measure._timing import Timed, measure

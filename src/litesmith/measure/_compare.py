@@ -51,6 +51,7 @@ class Comparison(Result, kind="comparison", schema=1):
     warnings: tuple[str, ...]
     broken: tuple[str, ...]  # the bounds of ``fail_if`` that do not hold
     complete: bool = True  # False when the measurement was interrupted
+    checked: tuple[str, ...] = ()  # what was found where a bound is no ratio of the two, in words
 
     def change(self, quantity: str) -> Change:
         """Return the change of one quantity."""

@@ -13,9 +13,9 @@ from typing import Any
 import numpy as np
 
 from litesmith.errors import UsageError
+from litesmith.machine import MachineFacts, machine_facts
 from litesmith.measure._audit import audit_copies
 from litesmith.measure._bench import as_file
-from litesmith.measure._machine import MachineFacts, machine_facts
 from litesmith.measure._statistics import Summary, summarize
 from litesmith.measure._timing import Timed, measure
 from litesmith.model import Model

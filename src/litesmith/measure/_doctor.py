@@ -8,7 +8,7 @@ import shutil
 from dataclasses import dataclass
 from pathlib import Path
 
-from litesmith.measure._machine import MachineFacts, machine_facts, package_version
+from litesmith.machine import MachineFacts, machine_facts, package_version
 from litesmith.result import Result
 from litesmith.runtime._accelerators import known_accelerators, vulkan_driver
 

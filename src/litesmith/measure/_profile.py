@@ -13,9 +13,9 @@ from typing import Any
 import numpy as np
 
 from litesmith.errors import UsageError
+from litesmith.machine import MachineFacts, machine_facts
 from litesmith.measure._findings import Oddity, find_oddities
 from litesmith.measure._gains import Gain, Work, activation_dtype, find_gains
-from litesmith.measure._machine import MachineFacts, machine_facts
 from litesmith.measure._profilable import of_the_file, open_profiled
 from litesmith.measure._recording import MEMORY_SAMPLES, RecordedRun, Slice, record
 from litesmith.measure._roofline import Roofline, roofline

@@ -18,7 +18,7 @@ from typing import Any
 import numpy as np
 
 from litesmith.errors import SessionError, UsageError
-from litesmith.measure._machine import MachineFacts, machine_facts
+from litesmith.machine import MachineFacts, machine_facts
 from litesmith.measure._statistics import Ratio, Summary, compare_medians, summarize
 from litesmith.measure._timing import Timed, measure
 from litesmith.model import Model, Signature, Subgraph, Tensor, expose

@@ -12,10 +12,10 @@ from pathlib import Path
 from typing import Any
 
 from litesmith.errors import UsageError
+from litesmith.machine import MachineFacts, machine_facts
 from litesmith.measure._bench import as_file
 from litesmith.measure._energy import EnergyMeter
 from litesmith.measure._load import background_load
-from litesmith.measure._machine import MachineFacts, machine_facts
 from litesmith.measure._statistics import Summary, summarize
 from litesmith.measure._timing import Timed, measure
 from litesmith.model import Model

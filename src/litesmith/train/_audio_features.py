@@ -7,6 +7,7 @@ Windows of the sound, Hann-weighted; the power spectrum summed into triangles of
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from typing import Any
 
 import numpy as np
@@ -14,6 +15,11 @@ import numpy as np
 Array = np.ndarray[Any, Any]
 SAMPLE_RATE = 16_000
 _BANDS, _LOWEST_HZ, _HIGHEST_HZ = 40, 20.0, 4000.0
+
+
+def takes_coefficients(shape: Sequence[int]) -> bool:
+    """Say whether an input for sounds takes coefficients, frame by frame, and not the sound itself."""
+    return len(shape) in (3, 4) and shape[1] > 1
 
 
 def mfcc(sound: Array, frames: int, coefficients: int, *, sample_rate: int = SAMPLE_RATE) -> Array:

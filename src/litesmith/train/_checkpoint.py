@@ -16,11 +16,15 @@ def save(path: Path, state: dict[str, Any]) -> None:
     """Write the state beside its place, then move it there."""
     path.parent.mkdir(parents=True, exist_ok=True)
     beside = path.with_name(f"{path.name}.{os.getpid()}.part")
-    with beside.open("wb") as stream:
-        torch.save(state, stream)
-        stream.flush()
-        os.fsync(stream.fileno())
-    beside.replace(path)
+    try:
+        with beside.open("wb") as stream:
+            torch.save(state, stream)
+            stream.flush()
+            os.fsync(stream.fileno())
+        beside.replace(path)
+    except BaseException:
+        beside.unlink(missing_ok=True)  # on a full disk it would keep the space that the rest of the work needs
+        raise
 
 
 def load(path: Path, identity: str) -> dict[str, Any] | None:

@@ -133,3 +133,30 @@ class BiasQuantizer(nn.Module):
             step = activation.scale * weight.scales()
             change = torch.round(bias / step) * step - bias
         return bias + change
+
+
+class ShortMultiplier(nn.Module):
+    """Changes the weights or the bias of a layer as if its sums were multiplied by a factor of 15 bits.
+
+    LiteRT's convolutions on int16 turn a sum into an integer of the output by input scale × weight scale / output scale,
+    of which they keep 15 bits. That is off by up to 2⁻¹⁶ of the value: half a step where the value is large.
+    """
+
+    def __init__(
+        self, data: ActivationQuantizer, weight: WeightQuantizer, output: ActivationQuantizer, axis: int
+    ) -> None:
+        super().__init__()
+        self._scales = data, weight, output  # in a tuple, so that they are not registered here a second time
+        self._axis = axis
+
+    def error(self) -> Tensor:
+        """Return the kept factor over the exact one, for each channel."""
+        data, weight, output = self._scales
+        share, _ = torch.frexp(data.scale * weight.scales().double() / output.scale)
+        return torch.clamp(torch.floor(share * (1 << 15) + 0.5), max=(1 << 15) - 1) / (share * (1 << 15))
+
+    def forward(self, values: Tensor) -> Tensor:
+        """Multiply by what the factor is off, channel by channel."""
+        shape = [1] * values.ndim
+        shape[self._axis] = -1
+        return values * self.error().to(values.dtype).reshape(shape)

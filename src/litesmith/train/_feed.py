@@ -9,6 +9,7 @@ from typing import Any
 
 import numpy as np
 import torch
+import torch.nn.functional as nnf
 from torch import Tensor
 
 from litesmith.data import Dataset
@@ -56,29 +57,51 @@ def _labels(data: Dataset) -> Tensor | None:
 
 @dataclass(frozen=True)
 class View:
-    """How each sample is shown once: whether it is mirrored, and by how many pixels it is moved down and right."""
+    """How each sample is shown once: whether it is mirrored, and by how many pixels it is moved down and right.
+
+    Where samples are mixed, ``other`` is the position of the second one, and ``part`` its share.
+    """
 
     mirrored: Tensor
     down: Tensor
     right: Tensor
+    other: Tensor
+    part: Tensor
+
+
+@dataclass(frozen=True)
+class Mixed:
+    """The labels of samples that are mixed: of the first, of the second, and the share of the second."""
+
+    first: Tensor
+    second: Tensor
+    part: Tensor
+
+    def blended(self, classes: int) -> Tensor:
+        """Return the probabilities of so many classes; values as they lie between the two where there are none."""
+        first, second = (nnf.one_hot(y, classes).float() if classes else y for y in (self.first, self.second))
+        return torch.lerp(first, second, self.part.reshape(-1, *[1] * (first.ndim - 1)))
 
 
 @dataclass(frozen=True)
 class Augment:
-    """How samples are varied, as text: ``flip shift=2 noise=0.05``.
+    """How samples are varied, as text: ``flip shift=2 mix=0.5 noise=0.05``.
 
     Attributes:
         flip: mirror half of the images.
         shift: move images by up to so many pixels each way; the edge is repeated.
+        mix: blend each sample with another, whose share is drawn up to this one. A teacher is asked about the blend, so that
+            few samples tell more of what it knows (Beyer et al., arXiv:2106.05237); labels are blended alike.
         noise: add Gaussian noise, as a share of the standard deviation of the batch; the teacher does not see it.
 
     Example:
         >>> Augment.parse("flip shift=2")
-        Augment(flip=True, shift=2, noise=0.0)
+        Augment(flip=True, shift=2, mix=0.0, noise=0.0)
     """
 
     flip: bool = False
     shift: int = 0
+    mix: float = 0.0
     noise: float = 0.0
 
     @classmethod
@@ -86,25 +109,29 @@ class Augment:
         """Read the text form; ``none`` is no augmentation."""
         found: dict[str, Any] = {}
         for word in text.split() if text != "none" else ():
-            match = re.fullmatch(r"flip|(shift)=(\d+)|(noise)=(\d*\.?\d+)", word)
+            match = re.fullmatch(r"(flip)|(shift)=(\d+)|(mix|noise)=(\d*\.?\d+)", word)
             if match is None:
-                raise UsageError(f"augmentation {word!r} is none of flip, shift=PIXELS, noise=SHARE")
-            if word == "flip":
+                raise UsageError(f"augmentation {word!r} is none of flip, shift=PIXELS, mix=SHARE, noise=SHARE")
+            if match[1]:
                 found["flip"] = True
-            elif match[1]:
-                found["shift"] = int(match[2])
+            elif match[2]:
+                found["shift"] = int(match[3])
             else:
-                found["noise"] = float(match[4])
+                found[match[4]] = float(match[5])
+        if found.get("mix", 0.0) > 0.5:
+            raise UsageError(f"mix is the largest share of a second sample, at most 0.5, not {found['mix']:g}")
         return cls(**found)
 
     def __bool__(self) -> bool:
-        return self.flip or self.shift > 0 or self.noise > 0
+        return self.flip or self.shift > 0 or self.mix > 0 or self.noise > 0
 
     def view(self, count: int, generator: torch.Generator) -> View:
         """Decide how each of so many samples is shown."""
         mirrored = torch.rand(count, generator=generator) < (0.5 if self.flip else 0.0)
         down, right = (torch.randint(-self.shift, self.shift + 1, (count,), generator=generator) for _ in range(2))
-        return View(mirrored, down, right)
+        other = torch.randperm(count, generator=generator)
+        part = self.mix * torch.rand(count, generator=generator)
+        return View(mirrored, down, right, other, part)
 
     def __call__(self, inputs: Inputs, view: View, positions: np.ndarray[Any, Any]) -> Inputs:
         """Return the samples at these positions as a view shows them; images alone are mirrored and moved."""
@@ -119,6 +146,12 @@ class Augment:
             name: x + torch.randn(x.shape, generator=generator) * (self.noise * x.std()) if x.is_floating_point() else x
             for name, x in inputs.items()
         }
+
+
+def mixed(first: Inputs, second: Inputs, part: Tensor) -> Inputs:
+    """Return two batches as one, with a share of the second for each sample."""
+    shares = {name: part.reshape(-1, *[1] * (x.ndim - 1)) for name, x in first.items()}
+    return {name: torch.lerp(x, second[name], shares[name]) for name, x in first.items()}
 
 
 def _shown(x: Tensor, view: View, places: Tensor) -> Tensor:

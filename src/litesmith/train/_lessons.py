@@ -15,8 +15,9 @@ import numpy as np
 import torch
 from torch import Tensor
 
+from litesmith.errors import UsageError
 from litesmith.progress import task
-from litesmith.train._feed import Augment, Inputs, Samples, View
+from litesmith.train._feed import Augment, Inputs, Mixed, Samples, View, mixed
 from litesmith.train._module import GraphModule
 
 VIEWS = 16
@@ -62,6 +63,9 @@ class Lessons:
     ) -> None:
         self.samples, self.labels, self.augment = samples, samples.labels, augment or Augment()
         self._teacher, self._seed, self._block = teacher, seed, block
+        whole = [name for name, x in samples.inputs(np.arange(1)).items() if not x.is_floating_point()]
+        if self.augment.mix and whole:
+            raise UsageError(f"the input {whole[0]!r} has whole numbers, which cannot be mixed; leave out mix")
         self._views: dict[int, View] = {}
         self._answers: dict[int, Answers] = {}
         views = VIEWS if self.augment else 1
@@ -74,8 +78,21 @@ class Lessons:
 
     def inputs(self, positions: Positions, epoch: int = 0) -> Inputs:
         """Return the inputs of some samples, as they are shown in an epoch."""
-        inputs = self.samples.inputs(positions)
-        return self.augment(inputs, self._view(epoch), positions) if self.augment else inputs
+        if not self.augment:
+            return self.samples.inputs(positions)
+        view = self._view(epoch)
+        shown = self.augment(self.samples.inputs(positions), view, positions)
+        if not self.augment.mix:
+            return shown
+        others = view.other[positions].numpy()
+        return mixed(shown, self.augment(self.samples.inputs(others), view, others), view.part[positions])
+
+    def labels_of(self, positions: Positions, epoch: int = 0) -> Tensor | Mixed | None:
+        """Return the labels of some samples, as they are shown in an epoch; None where there are none."""
+        if self.labels is None or not self.augment.mix:
+            return None if self.labels is None else self.labels[positions]
+        view = self._view(epoch)
+        return Mixed(self.labels[positions], self.labels[view.other[positions]], view.part[positions])
 
     def answers(self, positions: Positions, inputs: Inputs, epoch: int = 0) -> Answers | None:
         """Return the teacher's answers to these inputs, None where there is no teacher."""

@@ -105,12 +105,23 @@ class Hook(Protocol):
 
 @dataclass(frozen=True)
 class Earlier:
-    """What went before, where a training has several stages: their last states, epochs and seconds, and all to come."""
+    """What went before, where a training has several stages, and what is to come.
+
+    Attributes:
+        states: the last states of the stages before.
+        epochs: how many they took.
+        seconds: how long they took.
+        epochs_in_all: of all stages, None where this one is the only one.
+        epochs_to_come: of the stages behind this one.
+        minutes_to_come: of the stages behind this one, where the budget is a time.
+    """
 
     states: tuple[dict[str, Any], ...] = ()
     epochs: int = 0
     seconds: float = 0.0
     epochs_in_all: int | None = None
+    epochs_to_come: int = 0
+    minutes_to_come: float = 0.0
 
 
 @dataclass
@@ -155,6 +166,7 @@ class Loop:
         self.best: tuple[int, float, dict[str, Any]] = (0, -math.inf, {})
         self.loss_sum = 0.0
         self.ended = ""  # why, once it has
+        self._saved = 0.0
         self.unready = 0  # epochs whose weights could not be kept, as a schedule was not at its end
 
     # ---------------------------------------------------------------- the run
@@ -165,32 +177,43 @@ class Loop:
         self._resume()
         if self.step == 0 and all(hook.is_done(0.0) for hook in self.hooks):
             self.best = (self.earlier.epochs, self.score() - 1e-9, self._weights())  # of equals, the trained one
-        stopped = self.ended or self._stopped()
-        began, last_saved = time.monotonic() - self.seconds, time.monotonic()
-        while not stopped:
-            epoch = self.step // self.steps_per_epoch
-            with task(self._title(epoch), total=self.steps_per_epoch) as advance:
-                advance(self.step % self.steps_per_epoch)
-                for _ in range(self.step % self.steps_per_epoch, self.steps_per_epoch):
-                    self._step(epoch)
-                    advance(1)
-                    self.seconds = time.monotonic() - began
-                    if time.monotonic() - last_saved > self.settings.checkpoint_seconds:
-                        self._save()
-                        last_saved = time.monotonic()
-                    if self._is_out_of_time():
-                        break
+        is_within_epoch = self.step > len(self.curve) * self.steps_per_epoch  # a state may be older than its last score
+        self.ended = self.ended or ("" if is_within_epoch else self._stopped())
+        began = time.monotonic() - self.seconds
+        self._saved = time.monotonic()
+        while not self.ended:
+            epoch = len(self.curve)  # not by the steps, which may all have been taken before a kill
+            for last in self._pauses(epoch):
+                self._take_steps(epoch, last, began)
             self._finish_epoch(epoch)
             self.seconds = time.monotonic() - began
             wants_more = self.callback is None or self.callback(self._event()) is not False
-            stopped = self._stopped() if wants_more else "callback"
+            self.ended = self._stopped() if wants_more else "callback"
             self._save()
-            last_saved = time.monotonic()
-        self.ended = stopped
         if self.best[2]:
             self.module.load_state_dict(self.best[2])
         self.module.eval()
-        return Outcome(self.curve, self.best[0], self.best[1], stopped, self.seconds)
+        return Outcome(self.curve, self.best[0], self.best[1], self.ended, self.seconds)
+
+    def _pauses(self, epoch: int) -> list[int]:
+        """Return the steps after which the progress is told anew; in the first epoch soon, as there is no loss till then."""
+        first, whole = self.step - epoch * self.steps_per_epoch, self.steps_per_epoch
+        early = [1 << n for n in range(whole.bit_length()) if first < 1 << n < whole]
+        return [*(early if epoch == 0 else ()), whole]
+
+    def _take_steps(self, epoch: int, last: int, began: float) -> None:
+        """Take the steps of an epoch up to the last, or until time is out."""
+        first = self.step - epoch * self.steps_per_epoch
+        with task(self._title(epoch), total=self.steps_per_epoch) as advance:
+            advance(first)
+            for _ in range(first, last):
+                if self._is_out_of_time():
+                    break
+                self._step(epoch)
+                advance(1)
+                self.seconds = time.monotonic() - began
+                if time.monotonic() - self._saved > self.settings.checkpoint_seconds:
+                    self._save()
 
     def _stopped(self) -> str:
         settings = self.settings
@@ -225,7 +248,7 @@ class Loop:
         positions = order[within * self.settings.batch : (within + 1) * self.settings.batch]
         inputs = self.training.inputs(positions, epoch)
         teacher = self.training.answers(positions, inputs, epoch)
-        labels = None if self.training.labels is None else self.training.labels[torch.from_numpy(positions)]
+        labels = self.training.labels_of(positions, epoch)
         generator = torch.Generator().manual_seed(self.settings.seed * 1_000_003 + self.step)
         inputs = self.training.augment.noisy(inputs, generator)
         student = self.module.run(self.module.feed(inputs), self.objective.kept())
@@ -300,19 +323,21 @@ class Loop:
         if self.curve:
             last = self.curve[-1]
             text += f" · loss {last.loss:.3g} · {self.objective.metric} {last.score:.4g}"
-            text += f" · {self._left_text()}"
-        return text
+        elif self.step:
+            text += f" · loss {self.loss_sum / self.step:.3g}"
+        return f"{text} · {self._minutes_left():.1f} min left" if self.step else text
 
-    def _left_text(self) -> str:
+    def _minutes_left(self) -> float:
+        """Return the minutes to the end of the last stage, as far as this one tells."""
         if self.settings.minutes is not None:
-            left = 60 * self.settings.minutes - self.seconds
-        else:
-            left = self.seconds / max(len(self.curve), 1) * (self.settings.epochs - len(self.curve))
-        return f"{max(left, 0) / 60:.1f} min left"
+            return max(self.settings.minutes - self.seconds / 60, 0.0) + self.earlier.minutes_to_come
+        epochs = self.settings.epochs + self.earlier.epochs_to_come - self.step / self.steps_per_epoch
+        return self.seconds / 60 / self.step * self.steps_per_epoch * epochs
 
     # ---------------------------------------------------------------- the state on disk
 
     def _save(self) -> None:
+        self._saved = time.monotonic()
         if self.checkpoint is None:
             return
         _checkpoint.save(self.checkpoint, {**self.state(), "earlier": list(self.earlier.states)})

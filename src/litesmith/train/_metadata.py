@@ -15,15 +15,17 @@ from typing import Any
 
 from litesmith.data import Preprocess
 from litesmith.model import Buffer, Metadata, Model
+from litesmith.train._audio_features import takes_coefficients
 
 ENTRY = "TFLITE_METADATA"
 IDENTIFIER = b"M001"
 LABELS_FILE = "labels.txt"
-_PARSER_VERSION = "1.0.0"
+_PARSER_VERSION, _PARSER_VERSION_OF_SOUND = "1.0.0", "1.3.0"
 _IMAGE, _FEATURE, _AUDIO = 2, 1, 4
 _RGB, _GRAY = 1, 2
 _AXIS_LABELS = 2
-_NORMALIZATION = 1
+NORMALIZATION = 1
+_BRIGHTEST = 255.0
 
 
 @dataclass(frozen=True)
@@ -35,6 +37,7 @@ class InputMeaning:
         channels: of the image or the sound.
         mean, std: with which raw values (0 to 255 for images) are normalized.
         sample_rate: of the sound.
+        description: what a reader should know besides.
     """
 
     kind: str
@@ -42,10 +45,19 @@ class InputMeaning:
     mean: tuple[float, ...] = ()
     std: tuple[float, ...] = ()
     sample_rate: int = 0
+    description: str = ""
 
 
 def meaning_of(preprocess: Preprocess, shape: Sequence[int]) -> InputMeaning:
     """Return what an input is, from its shape and what is done to samples before they reach it."""
+    if preprocess.sample_rate:  # before the shape, as coefficients of a sound have that of a gray image
+        if not takes_coefficients(shape):
+            return InputMeaning("audio", 1, sample_rate=preprocess.sample_rate)
+        description = (
+            f"Mel-frequency cepstral coefficients of {preprocess.length or preprocess.sample_rate:,} samples of sound at "
+            f"{preprocess.sample_rate:,} Hz: {shape[1]} frames with {shape[2]} coefficients each."
+        )
+        return InputMeaning("features", description=description)
     if len(shape) == 4 and shape[-1] in (1, 3):
         scale = preprocess.scale or (1.0,)
         offset = preprocess.offset or (0.0,)
@@ -57,8 +69,6 @@ def meaning_of(preprocess: Preprocess, shape: Sequence[int]) -> InputMeaning:
         return InputMeaning(
             "image", shape[-1], tuple((m - o) / s for s, o, m, _ in rows), tuple(d / s for s, _, _, d in rows)
         )
-    if preprocess.sample_rate:
-        return InputMeaning("audio", 1, sample_rate=preprocess.sample_rate)
     return InputMeaning("features")
 
 
@@ -68,20 +78,27 @@ def with_metadata(
     """Return the model with its labels and the meaning of its input inside."""
     builder: Any = importlib.import_module("flatbuffers").Builder(1024)  # untyped; LiteRT brings it
     graph = model.main
-    inputs = _tensor(builder, graph.tensors[graph.inputs[0]].name, _content(builder, meaning), _units(builder, meaning))
+    inputs = _tensor(
+        builder,
+        graph.tensors[graph.inputs[0]].name,
+        _content(builder, meaning),
+        units=_units(builder, meaning),
+        stats=_stats(builder, meaning),
+        description=meaning.description,
+    )
     file = _associated_file(builder)
     outputs = _tensor(
         builder,
         graph.tensors[graph.outputs[0]].name,
         _table(builder, {0: ("u8", _FEATURE), 1: ("at", _table(builder, {}))}),
-        0,
-        [file],
+        files=[file],
     )
     subgraph = _table(
         builder,
         {2: ("at", _vector(builder, [inputs])), 3: ("at", _vector(builder, [outputs]))},
     )
-    texts = {0: name, 1: description, 2: "v1", 7: _PARSER_VERSION}
+    parser = _PARSER_VERSION_OF_SOUND if meaning.kind == "audio" else _PARSER_VERSION
+    texts = {0: name, 1: description, 2: "v1", 7: parser}
     fields: dict[int, tuple[str, int]] = {
         slot: ("at", builder.CreateString(text)) for slot, text in texts.items() if text
     }
@@ -146,7 +163,18 @@ def _units(builder: Any, meaning: InputMeaning) -> int:
         return 0
     mean, std = _floats(builder, meaning.mean), _floats(builder, meaning.std)
     options = _table(builder, {0: ("at", mean), 1: ("at", std)})
-    return _vector(builder, [_table(builder, {0: ("u8", _NORMALIZATION), 1: ("at", options)})])
+    return _vector(builder, [_table(builder, {0: ("u8", NORMALIZATION), 1: ("at", options)})])
+
+
+def _stats(builder: Any, meaning: InputMeaning) -> int:
+    """Return the largest and the least value that an image can have when it is normalized; 0 for what is none."""
+    if not meaning.mean:
+        return 0
+    white, black = (
+        _floats(builder, [(pixel - mean) / std for mean, std in zip(meaning.mean, meaning.std, strict=True)])
+        for pixel in (_BRIGHTEST, 0.0)
+    )
+    return _table(builder, {0: ("at", white), 1: ("at", black)})
 
 
 def _associated_file(builder: Any) -> int:
@@ -154,10 +182,17 @@ def _associated_file(builder: Any) -> int:
     return _table(builder, {0: ("at", name), 1: ("at", text), 2: ("u8", _AXIS_LABELS)})
 
 
-def _tensor(builder: Any, name: str, content: int, units: int, files: Sequence[int] = ()) -> int:
-    fields = {0: ("at", int(builder.CreateString(name))), 3: ("at", content)}
-    if units:
-        fields[4] = ("at", units)
-    if files:
-        fields[6] = ("at", _vector(builder, files))
-    return _table(builder, fields)
+def _tensor(
+    builder: Any,
+    name: str,
+    content: int,
+    *,
+    units: int = 0,
+    stats: int = 0,
+    files: Sequence[int] = (),
+    description: str = "",
+) -> int:
+    told = int(builder.CreateString(description)) if description else 0
+    listed = _vector(builder, files) if files else 0
+    places = {0: int(builder.CreateString(name)), 1: told, 3: content, 4: units, 5: stats, 6: listed}
+    return _table(builder, {slot: ("at", place) for slot, place in places.items() if place})

@@ -9,7 +9,7 @@ stands between a layer and its activation (normalization that is folded away at 
 from __future__ import annotations
 
 from collections.abc import Collection, Iterable, Mapping
-from dataclasses import dataclass, replace
+from dataclasses import replace
 from typing import Any
 
 import numpy as np
@@ -20,7 +20,8 @@ from litesmith.errors import UsageError
 from litesmith.model import ABSENT, Buffer, Model, Subgraph
 from litesmith.optimize import dequantize
 from litesmith.optimize._run import input_names
-from litesmith.train._operators import ACTIVATIONS, Compute, Node, check_known, fused_activation, make
+from litesmith.train._operators import ACTIVATIONS, check_known
+from litesmith.train._steps import Step, steps_of
 
 LAYERS: dict[str, tuple[int, ...]] = {
     "BATCH_MATMUL": (0, 1),
@@ -30,33 +31,13 @@ LAYERS: dict[str, tuple[int, ...]] = {
     "EMBEDDING_LOOKUP": (1,),
     "FULLY_CONNECTED": (1, 2),
     "GATHER": (0,),
+    "GATHER_ND": (0,),
     "PRELU": (1,),
     "TRANSPOSE_CONV": (1, 3),
     "UNIDIRECTIONAL_SEQUENCE_LSTM": (*range(1, 18),),
 }
 """Positions of the inputs that are weights, by kind of operator."""
 _CHANNELWISE = frozenset({"ADD", "MUL", "SUB"})
-
-
-@dataclass(frozen=True)
-class Step:
-    """One operator, ready to run.
-
-    Attributes:
-        index: its place in the file.
-        compute: what it does, up to its activation.
-        activation: the name of what is then applied.
-        inputs: the tensors it reads.
-        outputs: the tensors it writes.
-        last: the tensors that nobody reads afterwards.
-    """
-
-    index: int
-    compute: Compute
-    activation: str
-    inputs: tuple[int, ...]
-    outputs: tuple[int, ...]
-    last: tuple[int, ...]
 
 
 class GraphModule(nn.Module):
@@ -76,7 +57,7 @@ class GraphModule(nn.Module):
         super().__init__()
         self.model = model
         graph = self.graph = model.main
-        check_known(graph)
+        check_known(graph, model.subgraphs)
         self.input_names = input_names(model)
         self.weights = nn.ParameterDict()
         self.weight_transforms = nn.ModuleDict()
@@ -86,7 +67,7 @@ class GraphModule(nn.Module):
         self._keys: dict[int, str] = {}  # constants by the name of their parameter; shared ones share it
         self._fixed: dict[int, Tensor] = {}
         self._add_constants(graph)
-        self._steps = _steps(graph)
+        self._steps = steps_of(graph, model.subgraphs)
 
     def _add_constants(self, graph: Subgraph) -> None:
         trained = trainable_constants(graph)
@@ -245,25 +226,6 @@ def trainable_constants(graph: Subgraph) -> set[int]:
 
 def _is_float(graph: Subgraph, tensor: int) -> bool:
     return graph.tensors[tensor].dtype == "float32"
-
-
-def _steps(graph: Subgraph) -> tuple[Step, ...]:
-    nodes = [Node(graph, op, index) for index, op in enumerate(graph.operators)]
-    last_reader = {t: index for index, op in enumerate(graph.operators) for t in op.inputs if t != ABSENT}
-    ends: dict[int, list[int]] = {}
-    for tensor, reader in last_reader.items():
-        ends.setdefault(reader, []).append(tensor)
-    return tuple(
-        Step(
-            node.index,
-            make(node),
-            fused_activation(node),
-            node.operator.inputs,
-            node.operator.outputs,
-            tuple(ends.get(node.index, ())),
-        )
-        for node in nodes
-    )
 
 
 def _fold(graph: Subgraph, index: int, norm: Any, arrays: dict[int, np.ndarray[Any, Any]]) -> None:

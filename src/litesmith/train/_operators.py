@@ -8,7 +8,7 @@ which is free, and write channels-last memory, so that no operator copies to cha
 
 from __future__ import annotations
 
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from typing import Any
 
 import numpy as np
@@ -29,8 +29,8 @@ _MAKERS: dict[str, Maker] = {}
 class Node:
     """One operator of a file, as its maker sees it."""
 
-    def __init__(self, graph: Subgraph, operator: Operator, index: int) -> None:
-        self.graph, self.operator, self.index = graph, operator, index
+    def __init__(self, graph: Subgraph, operator: Operator, index: int, subgraphs: Sequence[Subgraph] = ()) -> None:
+        self.graph, self.operator, self.index, self.subgraphs = graph, operator, index, subgraphs
         table = options_table(operator.kind)
         self.options: Any = operator.options or (Record(table) if table else None)
 
@@ -52,6 +52,10 @@ class Node:
     def output_dtype(self) -> str:
         """Return the type of the first output."""
         return self.graph.tensors[self.operator.outputs[0]].dtype
+
+    def decomposition(self) -> Subgraph:
+        """Return the graph that computes a composite operator."""
+        return self.subgraphs[int(self.options.decomposition_subgraph_index)]
 
     def constant(self, position: int) -> Array:
         """Return a constant input; raise where it is computed, as PyTorch cannot follow it then."""
@@ -93,13 +97,15 @@ def make(node: Node) -> Compute:
     return _MAKERS[node.operator.name](node)
 
 
-def check_known(graph: Subgraph) -> None:
-    """Raise one error that names every operator without a function."""
+def check_known(graph: Subgraph, subgraphs: Sequence[Subgraph]) -> None:
+    """Raise one error that names every operator without a function, those inside of composite ones as well."""
     _load()
     unknown: dict[str, list[int]] = {}
     for index, op in enumerate(graph.operators):
         if op.name not in _MAKERS:
             unknown.setdefault(op.name, []).append(index)
+        elif op.kind == "STABLEHLO_COMPOSITE":
+            check_known(Node(graph, op, index, subgraphs).decomposition(), subgraphs)
     if unknown:
         listed = ", ".join(f"{name} (#{', #'.join(map(str, places[:3]))})" for name, places in unknown.items())
         raise ModelError(f"these operators cannot be trained through: {listed}; train a model without them")
@@ -107,8 +113,10 @@ def check_known(graph: Subgraph) -> None:
 
 def _load() -> None:
     from litesmith.train import (  # noqa: F401 (each registers its operators)
+        _composite,
         _convolutions,
         _elementwise,
+        _indexing,
         _movement,
         _recurrent,
         _reductions,

@@ -14,6 +14,7 @@ from typing import Any
 
 import numpy as np
 import torch
+from torch import nn
 
 from litesmith.errors import OptimizeError
 from litesmith.model import ABSENT, Model, Operator, Quantization, Subgraph, Tensor
@@ -24,6 +25,7 @@ from litesmith.train._fake_quantize import (
     ActivationQuantizer,
     BiasQuantizer,
     DynamicQuantizer,
+    ShortMultiplier,
     WeightQuantizer,
 )
 from litesmith.train._module import GraphModule
@@ -33,6 +35,8 @@ Array = np.ndarray[Any, Any]
 _EXACT = frozenset({"MAX_POOL_2D", "MAXIMUM", "MINIMUM", "REDUCE_MAX", "REDUCE_MIN", "TOPK_V2", "EMBEDDING_LOOKUP"})
 _ROUNDS = frozenset({"RESIZE_BILINEAR"})
 _WEIGHT_BITS = {"int8": 8, "int4": 4}
+_SHORT_MULTIPLIER = frozenset({"CONV_2D", "DEPTHWISE_CONV_2D", "TRANSPOSE_CONV"})
+"""Layers whose kernels for int16 keep 15 bits of their multiplier; that of FULLY_CONNECTED computes in double."""
 
 
 @dataclass(frozen=True)
@@ -167,6 +171,8 @@ class QuantizedGraph:
         for use in self._uses:
             if use.kind == "bias":
                 self._attach_bias(use)
+            if use.kind in ("weight", "bias"):
+                self._attach_short_multiplier(use)
 
     def _attach_bias(self, use: _Use) -> None:
         ours, theirs = self._pairs[use.operator]
@@ -175,6 +181,23 @@ class QuantizedGraph:
         data = theirs.inputs[(rule.inputs or (0,))[0]]
         if weight is not None and self._graph.tensors[use.source].elements == weight.channels:
             self.module.read_transforms[f"{use.operator}_{use.position}"] = BiasQuantizer(self.quantizer(data), weight)
+
+    def _attach_short_multiplier(self, use: _Use) -> None:
+        """Multiply the sums of a layer as its kernel does; weights and bias alike, as the kernel does it behind both."""
+        ours, theirs = self._pairs[use.operator]
+        output = theirs.outputs[0]
+        if ours.kind not in _SHORT_MULTIPLIER or self._target.tensors[output].dtype != "int16":
+            return
+        rule = RULES[ours.kind]
+        weight = self._weights.get(self.module.key(ours.inputs[rule.weight or 1]) or "")
+        if weight is None:
+            return
+        data = self.quantizer(theirs.inputs[(rule.inputs or (0,))[0]])
+        axis = weight.axis if use.kind == "weight" else 0
+        multiplier = ShortMultiplier(data, weight, self.quantizer(output), axis)
+        key = f"{use.operator}_{use.position}"
+        transforms = self.module.read_transforms
+        transforms[key] = nn.Sequential(transforms[key], multiplier) if key in transforms else multiplier
 
     def _attach_dynamic(self, use: _Use) -> None:
         """Round the input of a layer whose kernel quantizes it on the fly."""

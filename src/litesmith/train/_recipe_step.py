@@ -25,6 +25,7 @@ from litesmith.optimize import Option, Step, StepKind, register_step
 from litesmith.optimize._prune_patterns import PATTERNS
 from litesmith.optimize._prune_store import STORES
 from litesmith.optimize._recipe import QUANTIZING
+from litesmith.train._result import Trained
 from litesmith.train._train import train
 from litesmith.train._wish import PRUNING, QAT
 
@@ -68,7 +69,7 @@ class TrainingSamples:
         return self.checkpoint.with_name(f"{self.checkpoint.name}-{digest}")
 
 
-def _apply(model: Model, step: Step, data: Any) -> Model:
+def _apply(model: Model, step: Step, data: Any) -> Trained:
     if data is None:
         raise RecipeError(f"the step {str(step)!r} needs samples to train on, and none are given")
     given = data if isinstance(data, TrainingSamples) else TrainingSamples(Dataset.open(data))
@@ -85,7 +86,7 @@ def _apply(model: Model, step: Step, data: Any) -> Model:
             threads=1,
             checkpoint=given.checkpoint_of(model, step),
             **options,  # type: ignore[arg-type]
-        ).model
+        )
 
 
 register_step("train", StepKind(_OPTIONS, _apply, takes_rules=True, stage=QUANTIZING - 25, trains=True))

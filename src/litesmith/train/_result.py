@@ -6,6 +6,7 @@ from __future__ import annotations
 from dataclasses import dataclass
 from typing import Any
 
+from litesmith.machine import MachineFacts
 from litesmith.model import Model
 from litesmith.optimize import Coverage
 from litesmith.result import Result
@@ -39,7 +40,8 @@ class TrainResult(Result, kind="train", schema=1):
     Attributes:
         model: the name of the file it began with.
         recipe: what was trained for, such as ``channels(0.5) → prune(0.8, 4x1) → int8``.
-        metric: top1 with labels, agreement with the float model without, closeness for other outputs.
+        metric: top1 with labels, or accuracy where each score is a yes or no; agreement with the float model without;
+            closeness for other outputs.
         samples: how many were trained on.
         validation: how many were scored on.
         original: the score of the model it began with.
@@ -51,6 +53,7 @@ class TrainResult(Result, kind="train", schema=1):
         seconds: of training.
         curve: every epoch.
         notes: what a reader should know.
+        machine: the facts of the machine that trained it.
     """
 
     model: str
@@ -67,6 +70,7 @@ class TrainResult(Result, kind="train", schema=1):
     seconds: float
     curve: tuple[Epoch, ...]
     notes: tuple[str, ...] = ()
+    machine: MachineFacts | None = None
 
     def plot(self) -> Any:
         """Return the curves of loss and score as a Plotly figure; ``write_html`` and ``write_image`` keep it."""

@@ -23,6 +23,7 @@ from litesmith.model import Model
 from litesmith.optimize import quantize
 from litesmith.result import Result
 from litesmith.train._metadata import meaning_of, with_metadata
+from litesmith.train._metadata_read import Normalization, normalization_of
 from litesmith.train._result import Epoch
 from litesmith.train._retrain_data import ClassData, class_data, is_sound
 from litesmith.train._torch import require_torch
@@ -33,6 +34,7 @@ if TYPE_CHECKING:
 
 _CALIBRATION = 200
 _SECONDS_OF_SOUND = 1
+USUAL_NORMALIZATION = Normalization((127.5,), (127.5,))
 
 
 @dataclass(frozen=True)
@@ -119,7 +121,8 @@ def retrain(
         weights: a checkpoint for a backbone of the zoo; without, it begins with random weights.
         width: of a backbone of the zoo.
         resolution: of a backbone of the zoo.
-        preprocess: what is done to each sample; by default what the backbone takes.
+        preprocess: what is done to each sample; by default what the backbone takes: as the metadata of a `.tflite` declares
+            it, else pixels from -1 to 1, which is noted where it is a guess.
         epochs: of fine-tuning.
         minutes: fine-tune for a time instead.
         batch: samples a step.
@@ -141,8 +144,9 @@ def retrain(
     from litesmith.train import _loop
     from litesmith.train._feed import Augment
 
-    source, name, random = _backbone(base, weights, width, resolution)
-    declared = Preprocess.of(preprocess) if preprocess is not None else default_preprocess(source, name, data)
+    backbone = _backbone(base, weights, width, resolution)
+    source, name, random = backbone.model, backbone.name, backbone.random
+    declared = Preprocess.of(preprocess) if preprocess is not None else default_preprocess(backbone, data)
     shape = source.main.tensors[source.main.inputs[0]].shape
     found = class_data(data, declared, shape, seed)
     if augment is None:
@@ -159,35 +163,63 @@ def retrain(
     )
     with _loop.threads(threads):
         run = _Retraining(source, name, found, declared, settings, random=random)
+        if preprocess is None and backbone.is_guessed(declared):
+            run.notes.append(
+                f"the base has no metadata that tells how its images are normalized: '{declared}' is a guess, and a wrong "
+                "one costs accuracy; preprocess (--preprocess) sets what it was trained with"
+            )
         return run.run(freeze=freeze, checkpoint=None if checkpoint is None else Path(checkpoint), callback=callback)
 
 
-def _backbone(
-    base: Model | str | Path, weights: str | Path | None, width: float, resolution: int | None
-) -> tuple[Model, str, bool]:
-    """Return the backbone, its name, and whether its weights are random."""
+@dataclass(frozen=True)
+class Backbone:
+    """What a classifier is made from.
+
+    Attributes:
+        model: in float.
+        name: of the architecture or the file.
+        random: whether its weights are.
+        is_file: whether it is no architecture of the zoo, of which is known what it takes.
+        normalization: of its images, where its metadata declares one.
+    """
+
+    model: Model
+    name: str
+    random: bool
+    is_file: bool = False
+    normalization: Normalization | None = None
+
+    def is_guessed(self, preprocess: Preprocess) -> bool:
+        """Say whether the normalization in a default preprocessing is one that nobody declared."""
+        return self.is_file and self.normalization is None and preprocess.std is not None
+
+
+def _backbone(base: Model | str | Path, weights: str | Path | None, width: float, resolution: int | None) -> Backbone:
     from litesmith.train._module import as_float
 
     if isinstance(base, str) and not base.endswith(".tflite") and not Path(base).is_file():
         built = zoo.build(base, width=width, resolution=resolution, weights=weights)
-        return built, base, weights is None
+        return Backbone(built, base, weights is None)
     if weights is not None or width != 1.0 or resolution is not None:
         raise UsageError("weights, width and resolution are for backbones of the zoo, and the base is a .tflite")
     loaded = base if isinstance(base, Model) else Model.load(base)
     loaded.verify()
-    return as_float(loaded), "model" if isinstance(base, Model) else Path(base).name, False
+    name = "model" if isinstance(base, Model) else Path(base).name
+    return Backbone(as_float(loaded), name, random=False, is_file=True, normalization=normalization_of(loaded))
 
 
-def default_preprocess(model: Model, name: str, data: Any) -> Preprocess:
-    """Return what a backbone takes, from the shape of its input: pixels from -1 to 1, or a second of sound."""
+def default_preprocess(backbone: Backbone, data: Any) -> Preprocess:
+    """Return what a backbone takes: as its metadata declares it, else pixels from -1 to 1, or a second of sound."""
+    model, name = backbone.model, backbone.name
     shape = model.main.tensors[model.main.inputs[0]].shape
     if is_sound(data):
         length = shape[1] if len(shape) == 2 else 16_000 * _SECONDS_OF_SOUND
         return Preprocess.of({"sample_rate": 16_000, "length": length})
     if len(shape) == 4 and shape[-1] in (1, 3):
-        middle = (127.0, 128.0) if name.startswith("efficientnet_lite") else (127.5, 127.5)
+        usual = Normalization((127.0,), (128.0,)) if name.startswith("efficientnet_lite") else USUAL_NORMALIZATION
+        taken = backbone.normalization or usual
         size = {"resize": (shape[1], shape[2]), "channels": "rgb" if shape[-1] == 3 else "gray"}
-        return Preprocess.of({**size, "mean": middle[0], "std": middle[1]})
+        return Preprocess.of({**size, "mean": taken.mean, "std": taken.std})
     return Preprocess()
 
 
@@ -255,6 +287,7 @@ class _Retraining:
         from litesmith.train._linear_head import features, fit_head
         from litesmith.train._module import GraphModule, with_constants
         from litesmith.train._new_head import find_head
+        from litesmith.train._objective import targets
 
         head = find_head(self.start.main)
         module = GraphModule(self.start)
@@ -266,6 +299,7 @@ class _Retraining:
             (rows[1], self.validation.labels),
             len(self.data.names),
             self._class_weights(),
+            logistic=targets(self.start.main)[0].kind == "logistic",
         )
         shape = self.start.main.tensors[head.weight].shape
         return with_constants(self.start, {head.weight: weight.reshape(shape), head.bias: bias}), score

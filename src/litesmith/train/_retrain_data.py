@@ -13,7 +13,7 @@ import numpy as np
 from litesmith.data import Dataset
 from litesmith.errors import DataError
 from litesmith.progress import task
-from litesmith.train._audio_features import SAMPLE_RATE, mfcc
+from litesmith.train._audio_features import SAMPLE_RATE, mfcc, takes_coefficients
 
 LEAST = 5
 """Samples a class needs: three to learn from, one to choose by, one to be scored by."""
@@ -52,7 +52,7 @@ def class_data(data: Any, preprocess: Any, shape: Sequence[int], seed: int) -> C
             "retraining needs samples of named classes: a folder with one subfolder a class, or data with class numbers"
         )
     kept, notes = _readable(opened)
-    if kept.preprocess.sample_rate and len(shape) in (3, 4) and shape[1] > 1:
+    if kept.preprocess.sample_rate and takes_coefficients(shape):
         kept = _sound_features(kept, shape)
     labels = np.asarray(kept.labels)
     names = kept.class_names or tuple(str(number) for number in range(int(labels.max()) + 1))

@@ -90,8 +90,8 @@ def train(
         schedule: "cosine", "linear" or "constant".
         weight_decay: of the optimizer.
         clip: the largest norm of the gradient; 0 for any.
-        augment: how samples are varied: "flip shift=2 noise=0.05", or "none"; by default, with zeros or fewer channels,
-            "flip shift=2" for colour and "shift=1" for gray images, else "none".
+        augment: how samples are varied: "flip shift=2 mix=0.5 noise=0.05", or "none"; by default, with zeros or fewer
+            channels, "flip shift=2" for colour and "shift=1" for gray images, else "none".
         label_weight: the share of the labels in the loss; the teacher has the rest.
         temperature: by which scores are divided before teacher and student are compared.
         feature_weight: adds the distance of what the last layer reads.

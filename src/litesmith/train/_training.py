@@ -14,6 +14,7 @@ import numpy as np
 from litesmith.accuracy import evaluate
 from litesmith.data import Dataset
 from litesmith.errors import UsageError
+from litesmith.machine import machine_facts
 from litesmith.model import Model
 from litesmith.optimize import Coverage, calibrate, quantize
 from litesmith.optimize._run import input_names
@@ -23,11 +24,12 @@ from litesmith.train._lessons import Lessons, Teacher
 from litesmith.train._loop import Earlier, Loop
 from litesmith.train._module import GraphModule, as_float
 from litesmith.train._normalization import normalize
-from litesmith.train._objective import Objective, targets, task_of
+from litesmith.train._objective import Objective, are_answers, metric_of, targets, task_of
 from litesmith.train._prune_schedule import PruneSchedule, PruneTarget
 from litesmith.train._quantized_graph import QuantizedGraph
 from litesmith.train._result import Trained, TrainResult
 from litesmith.train._wish import RECOVERY_RATE, REFINING_RATE, Stage, Wish, stages
+from litesmith.train._yes_no import first_output, share_of_right_answers
 
 if TYPE_CHECKING:
     from litesmith.train._loop import Callback, Hook, LoopSettings, Outcome
@@ -88,10 +90,18 @@ class Training:
         starts: list[float] = []
         outcomes: list[Outcome] = []
         states: tuple[dict[str, Any], ...] = ()
-        for stage in plan:
+        for number, stage in enumerate(plan):
             curve = [point for outcome in outcomes for point in outcome.curve]
             seconds = sum(outcome.seconds for outcome in outcomes)
-            earlier = Earlier(states, len(curve), seconds, self.settings.epochs)
+            later = [other.settings for other in plan[number + 1 :]]
+            earlier = Earlier(
+                states,
+                len(curve),
+                seconds,
+                self.settings.epochs,
+                sum(settings.epochs for settings in later),
+                sum(settings.minutes or 0.0 for settings in later),
+            )
             loop = self._prepared(student, stage, checkpoint, identity, callback, earlier, last=stage is plan[-1])
             if outcomes and outcomes[-1].stopped == "callback":
                 loop.ended = "callback"
@@ -168,7 +178,6 @@ class Training:
         return self.lessons
 
     def _objective(self) -> Objective:
-        training = self.samples[0]
         labelled = self._is_labelled()
         objective = Objective(
             self.module.graph,
@@ -178,9 +187,12 @@ class Training:
             task=self.task,
             temperature=self.teaching.temperature,
             feature_weight=self.teaching.feature_weight,
+            answers=self._has_answers(),
         )
-        if labelled and training.labels is not None:
-            objective.check_labels(training.labels)
+        if labelled:
+            for part in self.samples:
+                assert part.labels is not None
+                objective.check_labels(part.labels)
         return objective
 
     def _rate(self, stage: Stage, *, first: bool) -> float:
@@ -283,15 +295,22 @@ class Training:
         """Return the score of a file in LiteRT, in the unit of the training's own."""
         metric = self._metric()
         reference = None if self._is_labelled() else self.teacher
+        is_logistic = targets(self.base.main, self.task)[0].kind == "logistic"
+        if metric == "accuracy" or (metric == "agreement" and is_logistic):
+            return share_of_right_answers(model, self.validation, reference=reference)
         if metric == "closeness":
-            found = evaluate(model, self.validation, metric="mse", reference=reference, output=_first_output(model))
+            found = evaluate(model, self.validation, metric="mse", reference=reference, output=first_output(model))
             return -found.value
-        return evaluate(model, self.validation, metric=metric, reference=reference, output=_first_output(model)).value
+        return evaluate(model, self.validation, metric=metric, reference=reference, output=first_output(model)).value
 
     def _metric(self) -> str:
-        if not targets(self.base.main, self.task)[0].classes:
-            return "closeness"
-        return "top1" if self._is_labelled() else "agreement"
+        target = targets(self.base.main, self.task)[0]
+        return metric_of(target, labelled=self._is_labelled(), answers=self._has_answers())
+
+    def _has_answers(self) -> bool:
+        """Say whether the labels are a yes or no for each score."""
+        labels = self.samples[0].labels
+        return labels is not None and are_answers(targets(self.base.main, self.task)[0], labels)
 
     def _is_labelled(self) -> bool:
         return all(part.labels is not None for part in self.samples)
@@ -299,7 +318,8 @@ class Training:
     def _choose_task(self) -> None:
         """Decide what the outputs are where nobody said it; a guess is noted."""
         labels = self.samples[0].labels
-        if self.task == "classes" and labels is not None and labels.is_floating_point():
+        has_fractions = labels is not None and task_of(self.base.main, labels)[0] == "values"
+        if self.task == "classes" and has_fractions:
             raise UsageError("the labels are numbers with fractions, no classes; leave out task, or take task=values")
         if self.task != "auto":
             return
@@ -327,6 +347,7 @@ class Training:
             seconds=sum(outcome.seconds for outcome in outcomes),
             curve=tuple(point for outcome in outcomes for point in outcome.curve),
             notes=tuple(self.notes),
+            machine=machine_facts(),
         )
 
 
@@ -342,13 +363,6 @@ def _fitting_teacher(teacher: Model, student: Model) -> Model:
                 "another only where both read and write the same"
             )
     return found
-
-
-def _first_output(model: Model) -> str:
-    """Return the name of the first output, as a session has it."""
-    graph = model.main
-    named = {tensor: name for name, tensor in model.signatures[0].outputs} if model.signatures else {}
-    return named.get(graph.outputs[0], graph.tensors[graph.outputs[0]].name)
 
 
 def _shapes(shapes: Sequence[tuple[int, ...]]) -> str:
