@@ -3,6 +3,7 @@ from __future__ import annotations
 
 import csv
 import io
+import json
 import math
 from dataclasses import replace
 from pathlib import Path
@@ -12,14 +13,15 @@ import numpy as np
 import pytest
 from tests.accuracy.conftest import quantize_by_aeq
 
-from litesmith import samples
+from litesmith import samples, zoo
 from litesmith.accuracy import LayerReport, diagnose, evaluate
 from litesmith.accuracy._correspond import correspond
 from litesmith.data import Dataset
 from litesmith.errors import DataError, UsageError
 from litesmith.model import Builder, Model, Quantization
+from litesmith.model._channel_scales import ChannelScales, rescaled
 from litesmith.model._expose import expose
-from litesmith.optimize import Recipe, quantize
+from litesmith.optimize import Recipe, channels, fold, quantize
 from litesmith.optimize._recipe import quantize_arguments
 
 
@@ -70,6 +72,13 @@ def test_every_layer_is_compared(report: LayerReport, kws_int8: Model) -> None:
     assert sum(layer.share for layer in report.layers) == pytest.approx(1)
     assert all(layer.sqnr_db > 3 for layer in report.layers)
     assert report.worst[0].share == max(layer.share for layer in report.layers)
+
+
+def test_a_good_layer_diverges_little(kws_float: Path, good: Model, data: Dataset) -> None:
+    layers = diagnose(kws_float, good, data).layers
+    assert all(0 <= layer.kl < 0.1 for layer in layers)
+    assert all(layer.isolated_kl is not None and 0 <= layer.isolated_kl < 0.02 for layer in layers)
+    assert layers[0].kl == layers[0].isolated_kl  # nothing before it has an error
 
 
 def test_the_last_layer_is_the_output(report: LayerReport) -> None:
@@ -181,6 +190,9 @@ def test_a_wrong_scale_is_found_and_named(
     assert worst.index == 4
     assert worst.share > 0.3
     assert kind in {cause.kind for cause in worst.causes}
+    assert worst.kl > 0.05
+    assert worst.isolated_kl is not None
+    assert worst.isolated_kl > 0.05
     assert worst.repair is not None
     assert change in worst.repair.change
     assert "operator 4 (CONV_2D)" in worst.repair.change
@@ -278,6 +290,78 @@ def test_time_is_joined_and_formats_agree(kws_float: Path, kws_int8: Model, data
     assert [int(row["index"]) for row in rows] == [layer.index for layer in result.layers]
     assert float(rows[3]["sqnr_db"]) == result.layers[3].sqnr_db
     assert (tmp_path / "layers.csv").read_text(encoding="utf-8").startswith("index,kind,name")
+    first = result.layers[0]
+    assert first.repair is not None
+    assert (float(rows[0]["kl"]), rows[0]["kernel"]) == (first.kl, first.repair.kernel)
+    shown = json.loads(result.model_explorer_node_data())["main"]["results"]
+    assert shown["0"]["value"] == pytest.approx(100 * first.share, abs=1e-3)
+    blame, so_far, alone = result.plot().data
+    assert len(blame.x) == len(result.layers)
+    assert (so_far.y[0], alone.y[0]) == (first.sqnr_db, first.isolated_sqnr_db)
+
+
+@pytest.fixture(scope="module")
+def pictures() -> Dataset:
+    return Dataset.from_arrays(np.random.default_rng(0).normal(size=(16, 32, 32, 3)).astype(np.float32))
+
+
+@pytest.fixture(scope="module")
+def thin() -> Model:
+    return zoo.build("resnet_8")
+
+
+def test_folded_layers_are_compared(thin: Model, pictures: Dataset) -> None:
+    """Folding changes shapes, not values: each layer has the error that it has in the model as it was."""
+    plain = diagnose(thin, quantize(thin, data=pictures, recover=()).model, pictures)
+    folded = diagnose(thin, quantize(fold(thin).model, data=pictures, recover=()).model, pictures, confirm=1)
+    assert (folded.unmatched, folded.narrower) == ((), ())
+    assert folded.layers[0].shape == (1, 32, 8, 64)
+    assert [layer.kind for layer in folded.layers] == [layer.kind for layer in plain.layers]
+    for ours, theirs in zip(folded.layers, plain.layers, strict=True):
+        assert ours.sqnr_db == pytest.approx(theirs.sqnr_db, abs=2)
+        assert ours.isolated_sqnr_db == pytest.approx(theirs.isolated_sqnr_db, abs=2)
+        assert ours.share == pytest.approx(theirs.share, abs=0.05)
+    assert "give the folded float model" in folded.notes[0]
+    assert plain.notes == ()
+
+
+def test_folded_layers_in_float_are_exact(thin: Model, pictures: Dataset) -> None:
+    report = diagnose(thin, fold(thin).model, pictures)
+    assert len(report.layers) == len(thin.main.operators)
+    assert min(layer.sqnr_db for layer in report.layers) > 90
+
+
+def test_layers_with_fewer_channels_are_told_and_the_rest_is_compared(thin: Model, pictures: Dataset) -> None:
+    narrow = channels(thin, keep=0.5, data=pictures, rules=["skip:#8"]).model
+    quantized = quantize(narrow, data=pictures, recover=()).model
+    report = diagnose(thin, quantized, pictures, confirm=1)
+    alike = [
+        new.name
+        for one, other in zip(thin.main.operators, narrow.main.operators, strict=True)
+        for old, new in [(thin.main.tensors[one.outputs[0]], narrow.main.tensors[other.outputs[0]])]
+        if old.shape == new.shape
+    ]
+    assert 1 < len(alike) < len(thin.main.operators)
+    assert [layer.name for layer in report.layers] == alike
+    assert report.unmatched == ()
+    assert len(report.narrower) + len(report.layers) == len(thin.main.operators)
+    assert report.layers[-1].sqnr_db == pytest.approx(report.outputs[0].sqnr_db, abs=1e-4)
+    assert "1 CONV_2D" in report.narrower
+    assert "give the narrower float model" in report.notes[0]
+    assert report.worst == ()  # a layer that reads fewer channels is not to blame for what they lost
+    assert all(repair.gain_db == 0 for repair in report.repairs)
+    expected = evaluate(quantized, pictures, metric="agreement", reference=thin).value
+    assert report.outputs[0].agreement == expected
+
+
+def test_channels_that_were_rescaled_after_they_were_removed(thin: Model, pictures: Dataset) -> None:
+    """The record of equalization counts the channels and operators of the model that was quantized."""
+    for changed in (channels(thin, keep=0.5, data=pictures).model, fold(thin).model):
+        writer, reader = [i for i, op in enumerate(changed.main.operators) if op.kind == "CONV_2D"][1:3]
+        width = changed.main.tensors[changed.main.operators[writer].outputs[0]].shape[-1]
+        scaled = rescaled(changed, [ChannelScales(0, (writer,), (reader,), tuple(range(width)))])
+        with pytest.raises(DataError, match="that is the narrower or folded float model"):
+            diagnose(thin, quantize(scaled, data=pictures, recover=()).model, pictures)
 
 
 def test_ties_agree_with_evaluate(kws_float: Path, kws_int8: Model, data: Dataset) -> None:
@@ -300,7 +384,7 @@ def test_models_that_do_not_correspond(assets: Path, kws_float: Path, kws_int8: 
     other = Builder()
     x = other.input("input_1", (1, 49, 10, 1))
     y = other.op("SOFTMAX", other.fully_connected(x, 12), beta=1.0)
-    with pytest.raises(DataError, match=r"do not correspond: only \d of 12 operators"):
+    with pytest.raises(DataError, match=r"do not correspond: only \d of 12 operators.*narrower or folded float model"):
         diagnose(other.build({"y": y}), renamed(kws_int8), data)
     with pytest.raises(UsageError, match="samples=0"):
         diagnose(kws_float, kws_int8, data, samples=0)

@@ -2,7 +2,7 @@
 """How good a model is at its task, and which layer of a quantized one loses it."""
 
 from litesmith.accuracy._causes import Cause, Repair
-from litesmith.accuracy._diagnose import Layer, LayerReport, OutputError, diagnose
+from litesmith.accuracy._diagnose import diagnose
 from litesmith.accuracy._evaluate import (
     AccuracyComparison,
     Drop,
@@ -11,6 +11,7 @@ from litesmith.accuracy._evaluate import (
     compare_accuracy,
     evaluate,
 )
+from litesmith.accuracy._layer_report import Layer, LayerReport, OutputError
 from litesmith.accuracy._metric import Ties
 from litesmith.accuracy._named import METRICS
 from litesmith.accuracy._outputs import MetricScore

@@ -47,13 +47,18 @@ def gains_in_float(
 
 
 def in_float(float_model: Model, quantized_model: Model, found: Correspondence, match: Match) -> Model | None:
-    """Return the quantized model with one operator in float; None where the operators differ."""
+    """Return the quantized model with one operator in float; None where the operators or their shapes differ."""
     real, graph = float_model.subgraphs[entry(float_model)], quantized_model.subgraphs[entry(quantized_model)]
     original, operator = real.operators[match.float_operator], graph.operators[match.operator]
     constants = stored_constants(real)
     ours = {found.tensors[t]: t for t in operator.inputs if t in found.tensors}
     read = [t for t in original.inputs if t != ABSENT and t not in constants]
     if original.name != operator.name or len(original.outputs) != 1 or any(t not in ours for t in read):
+        return None
+    pairs = [(match.tensor, match.float_tensor), *((ours[t], t) for t in read)]
+    if any(
+        graph.tensors[one].shape != real.tensors[other].shape for one, other in pairs
+    ):  # folded: other weights fit it
         return None
     tensors = list(graph.tensors)
     operators: list[Operator] = []

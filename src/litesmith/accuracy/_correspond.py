@@ -4,12 +4,16 @@
 Quantizers keep the graph and add conversions (QUANTIZE, DEQUANTIZE) at will; some keep names, some append to them, some
 fuse. So the graphs are walked side by side from the inputs: an operator corresponds to the one of the same kind that
 reads the corresponding tensors. Where the walk is stuck, names help; then it goes back from the outputs.
+
+What was folded before has its values in the same order in memory, in other shapes, and so corresponds. Where channels were
+removed, an operator of the same name and place corresponds too, but not its values: which ones are left is not written in
+the file, and weights that were fitted anew do not tell.
 """
 
 from __future__ import annotations
 
 import re
-from collections.abc import Iterable
+from collections.abc import Callable, Iterable
 from dataclasses import dataclass
 
 from litesmith.errors import DataError
@@ -20,6 +24,10 @@ _STORED = CONVERSIONS | {"DENSIFY"}
 _ADDED = re.compile(r"(_(quantized|requantized|dequantized|dequantize|quantize|dequant|quant|int8|int16|float))+\d*$")
 _REAL = frozenset({"float32", "int8", "uint8", "int16"})
 _LEAST_SHARE = 0.5
+WHAT_TO_GIVE = (
+    "give the float model it was made from; if its channels were removed or its pixels folded before it was quantized, "
+    "that is the narrower or folded float model"
+)
 
 
 @dataclass(frozen=True)
@@ -44,15 +52,19 @@ class Correspondence:
     """How two graphs correspond.
 
     Attributes:
-        tensors: for each tensor of the quantized graph that has one, the tensor of the float graph.
+        tensors: for each tensor of the quantized graph that has one, the tensor of the float graph with the same values.
         matches: the operators whose first output corresponds, in the order of the quantized graph.
         unmatched: operators that compute reals and have no counterpart.
+        narrower: operators whose counterpart has more channels.
+        folded: whether any tensor has another shape than its counterpart.
         constants: tensors of the quantized graph that are constant, or computed from constants only.
     """
 
     tensors: dict[int, int]
     matches: tuple[Match, ...]
     unmatched: tuple[int, ...]
+    narrower: tuple[int, ...]
+    folded: bool
     constants: frozenset[int]
 
 
@@ -88,27 +100,33 @@ class _Matching:
         self._by_name = self._real_names()
         self._producer = real.producers()
         self._used: set[int] = set()
+        self._views: set[int] = set()
         self.tensors: dict[int, int] = dict(zip(quantized.inputs, real.inputs, strict=True))
 
     def result(self) -> Correspondence:
         self._forward()
         self._backward()
         self._forward()
-        matches, unmatched = [], []
+        matches, unmatched, narrower = [], [], []
         for index, operator in enumerate(self._quantized.operators):
             if not self._computes(operator):
                 continue
             match = self._match(index, operator)
             if match is None:
                 unmatched.append(index)
-            else:
+            elif self._same_values(match.tensor, match.float_tensor):
                 matches.append(match)
-        if len(matches) < _LEAST_SHARE * (len(matches) + len(unmatched)) or not matches:
+            else:
+                narrower.append(index)
+        known, total = len(matches) + len(narrower), len(matches) + len(narrower) + len(unmatched)
+        if known < _LEAST_SHARE * total or not matches:
             raise DataError(
-                f"the two models do not correspond: only {len(matches)} of {len(matches) + len(unmatched)} operators "
-                "of the quantized one have a counterpart in the float one; give the float model it was made from"
+                f"the two models do not correspond: only {known} of {total} operators of the quantized one have a "
+                f"counterpart in the float one; {WHAT_TO_GIVE}"
             )
-        return Correspondence(self.tensors, tuple(matches), tuple(unmatched), self.constants)
+        tensors = {ours: theirs for ours, theirs in self.tensors.items() if self._same_values(ours, theirs)}
+        folded = any(self._shapes(ours, theirs)[0] != self._shapes(ours, theirs)[1] for ours, theirs in tensors.items())
+        return Correspondence(tensors, tuple(matches), tuple(unmatched), tuple(narrower), folded, self.constants)
 
     def _match(self, index: int, operator: Operator) -> Match | None:
         tensor = operator.outputs[0]
@@ -118,7 +136,7 @@ class _Matching:
         return Match(index, self._producer[real], tensor, real)
 
     def _computes(self, operator: Operator) -> bool:
-        if operator.kind in _STORED or not operator.outputs or operator.outputs[0] in self.constants:
+        if operator.kind in _STORED or not operator.outputs or operator.outputs[0] in self.constants | self._views:
             return False
         return self._quantized.tensors[operator.outputs[0]].dtype in _REAL
 
@@ -134,11 +152,16 @@ class _Matching:
             read = self._activations(operator.inputs)
             if read and all(t in self.tensors for t in read):
                 self._pair_by_graph(operator, tuple(self.tensors[t] for t in read))
+                self._pair_view(operator, read[0])
             self._pair_by_name(operator)
 
     def _pair_by_graph(self, operator: Operator, read: tuple[int, ...]) -> None:
-        candidates = [c for c in self._readers.get((operator.name, read), ()) if self._fits(operator, c)]
-        if not candidates:
+        readers = self._readers.get((operator.name, read), ())
+        for fits in (self._same_values, self._is_narrower):
+            candidates = [c for c in readers if self._fits(operator, c, fits)]
+            if candidates:
+                break
+        else:
             return
         same_name = [
             c for c in candidates if self._name_of(c) == _bare(self._quantized.tensors[operator.outputs[0]].name)
@@ -148,14 +171,39 @@ class _Matching:
         for ours, theirs in zip(operator.outputs, self._real.operators[chosen].outputs, strict=True):
             self.tensors.setdefault(ours, theirs)
 
-    def _fits(self, operator: Operator, candidate: int) -> bool:
+    def _fits(self, operator: Operator, candidate: int, fits: Callable[[int, int], bool]) -> bool:
         if candidate in self._used:
             return False
         other = self._real.operators[candidate]
         return len(other.outputs) == len(operator.outputs) and all(
-            self._quantized.tensors[ours].shape == self._real.tensors[theirs].shape
-            for ours, theirs in zip(operator.outputs, other.outputs, strict=True)
+            fits(ours, theirs) for ours, theirs in zip(operator.outputs, other.outputs, strict=True)
         )
+
+    def _shapes(self, ours: int, theirs: int) -> tuple[tuple[int, ...], tuple[int, ...]]:
+        return self._quantized.tensors[ours].shape, self._real.tensors[theirs].shape
+
+    def _same_values(self, ours: int, theirs: int) -> bool:
+        """Say whether two tensors have the same values in the same order: of one shape, or pixels folded into channels."""
+        shape, original = self._shapes(ours, theirs)
+        return shape == original or (
+            len(shape) == len(original) == 4
+            and shape[:2] == original[:2]
+            and shape[2] * shape[3] == original[2] * original[3]
+            and shape[3] % max(1, original[3]) == 0
+        )
+
+    def _is_narrower(self, ours: int, theirs: int) -> bool:
+        """Say whether a tensor is another one with fewer channels: it has kept the name."""
+        shape, original = self._shapes(ours, theirs)
+        narrower = len(shape) == len(original) and all(a <= b for a, b in zip(shape, original, strict=True))
+        return narrower and _bare(self._quantized.tensors[ours].name) == _bare(self._real.tensors[theirs].name)
+
+    def _pair_view(self, operator: Operator, read: int) -> None:
+        """Pair a tensor that is only another shape of one that is paired already."""
+        made = operator.outputs[0]
+        if operator.kind == "RESHAPE" and made not in self.tensors and self._same_values(made, self.tensors[read]):
+            self.tensors[made] = self.tensors[read]
+            self._views.add(made)
 
     def _pair_by_name(self, operator: Operator) -> None:
         for index in operator.outputs:
@@ -183,7 +231,7 @@ class _Matching:
             originals = [self._alias.get(t, t) for t in other.inputs if t != ABSENT and t not in self._real_constants]
             if len(read) == len(originals):
                 for one, two in zip(read, originals, strict=True):
-                    if self._quantized.tensors[one].shape == self._real.tensors[two].shape:
+                    if self._same_values(one, two):
                         self.tensors.setdefault(one, two)
 
     def _activations(self, inputs: Iterable[int]) -> list[int]:
@@ -240,7 +288,7 @@ def _check_borders(real: Subgraph, quantized: Subgraph) -> None:
         if shapes[0] != shapes[1]:
             raise DataError(
                 f"the two models do not correspond: the {what} of the float one are {_texts(shapes[0])}, those of the "
-                f"quantized one {_texts(shapes[1])}; give the float model it was made from"
+                f"quantized one {_texts(shapes[1])}; {WHAT_TO_GIVE}"
             )
 
 

@@ -3,174 +3,25 @@
 
 from __future__ import annotations
 
-import csv
-import io
-import math
 import time
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass, fields, replace
-from os import PathLike
-from pathlib import Path
+from dataclasses import replace
 from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
-from litesmith.accuracy._causes import Cause, Repair
+from litesmith.accuracy._layer_report import Layer, LayerReport, OutputError
+from litesmith.accuracy._noise import Noise, attribute
 from litesmith.data import Dataset, Preprocess
 from litesmith.errors import DataError, UsageError
-from litesmith.result import Result
+from litesmith.machine import machine_facts
 
 if TYPE_CHECKING:
     from litesmith.accuracy._correspond import Correspondence
     from litesmith.accuracy._errors_per_layer import LayerErrors, OutputErrors
     from litesmith.accuracy._evaluate import DataLike
-    from litesmith.accuracy._noise import Noise
     from litesmith.model import Model, Subgraph
     from litesmith.runtime._source import ModelLike
-
-
-@dataclass(frozen=True)
-class Layer:
-    """One operator of the quantized model beside its float original.
-
-    Attributes:
-        index: of the operator in the quantized model.
-        kind: of the operator.
-        name: of its output tensor.
-        dtype: of its output.
-        shape: of its output.
-        size_bytes: of its constants.
-        float_bytes: of the original's constants.
-        time_us: as given, if it was.
-        sqnr_db: signal over error of the quantized model at this layer: all errors so far.
-        cosine: between float and quantized values at this layer.
-        isolated_sqnr_db: signal over error with only this layer quantized; None where it cannot be run alone.
-        isolated_cosine: the same.
-        share: of the error at the outputs that this layer is to blame for.
-        low, high: the range of the float values.
-        quantized_low, quantized_high: what the quantized tensor can express; None for float ones.
-        causes: what is wrong with it, the most rewarding first.
-        repairs: changes that help, the one to try first in front: those that cost nothing before those that do.
-        float_gain_db: what the outputs gain with this layer in float, measured; None where it was not asked for.
-    """
-
-    index: int
-    kind: str
-    name: str
-    dtype: str
-    shape: tuple[int, ...]
-    size_bytes: int
-    float_bytes: int
-    time_us: float | None
-    sqnr_db: float
-    cosine: float
-    isolated_sqnr_db: float | None
-    isolated_cosine: float | None
-    share: float
-    low: float
-    high: float
-    quantized_low: float | None
-    quantized_high: float | None
-    causes: tuple[Cause, ...]
-    repairs: tuple[Repair, ...]
-    float_gain_db: float | None = None
-
-    @property
-    def repair(self) -> Repair | None:
-        """The change to try first; None where nothing is to be gained."""
-        return self.repairs[0] if self.repairs else None
-
-
-@dataclass(frozen=True)
-class OutputError:
-    """The error of one output of the quantized model.
-
-    Attributes:
-        name: of the output.
-        sqnr_db: signal over error.
-        cosine: between float and quantized values.
-        kl: divergence of the quantized distribution over classes from the float one, in nats; None for a single value.
-        agreement: share of samples whose classes are all the same.
-        ties: share of samples with equal values at the top.
-    """
-
-    name: str
-    sqnr_db: float
-    cosine: float
-    kl: float | None
-    agreement: float | None
-    ties: float | None
-
-
-@dataclass(frozen=True)
-class LayerReport(Result, kind="layer-report", schema=1):
-    """The error of each layer of a quantized model, and what to change.
-
-    Attributes:
-        float_model, quantized_model: their names.
-        data: what they were compared on.
-        samples: how many samples.
-        kernels: how they were run.
-        outputs: the error of each output.
-        layers: in the order of the quantized model.
-        unmatched: operators of the quantized model without a counterpart in the float one.
-        values: how many values of each tensor were looked at in a sample, at most.
-        seconds_per_sample: what the comparison took.
-    """
-
-    float_model: str
-    quantized_model: str
-    data: str
-    samples: int
-    kernels: str
-    outputs: tuple[OutputError, ...]
-    layers: tuple[Layer, ...]
-    unmatched: tuple[str, ...]
-    values: int
-    seconds_per_sample: float
-
-    @property
-    def worst(self) -> tuple[Layer, ...]:
-        """The layers that add to the error at the outputs, the one to blame most first."""
-        return tuple(sorted((x for x in self.layers if x.share > 0), key=lambda x: -x.share))
-
-    @property
-    def repairs(self) -> tuple[Repair, ...]:
-        """The changes to the recipe, the most rewarding first; one that several layers want is counted for all of them."""
-        wanted: dict[str, list[Repair]] = {}
-        for repair in (repair for layer in self.layers for repair in layer.repairs):
-            wanted.setdefault(repair.recipe, []).append(repair)
-        return tuple(sorted(map(_joined, wanted.values()), key=lambda repair: -repair.gain_db))
-
-    def to_csv(self, path: str | PathLike[str] | None = None) -> str:
-        """Return a row for each layer as CSV text; with ``path``, also write it there."""
-        text = io.StringIO()
-        plain = [f.name for f in fields(Layer) if f.name not in ("causes", "repairs")]
-        writer = csv.writer(text, lineterminator="\n")
-        writer.writerow([*plain, "causes", "repair", "recipe", "gain_db", "extra_bytes"])
-        for layer in self.layers:
-            cells = ["×".join(map(str, layer.shape)) if n == "shape" else getattr(layer, n) for n in plain]
-            repair = layer.repair
-            cells.append("; ".join(f"{cause.kind}: {cause.detail}" for cause in layer.causes))
-            cells += [""] * 4 if repair is None else [repair.change, repair.recipe, repair.gain_db, repair.extra_bytes]
-            writer.writerow(["" if cell is None else cell for cell in cells])
-        if path is not None:
-            Path(path).write_text(text.getvalue(), encoding="utf-8")
-        return text.getvalue()
-
-
-def _joined(repairs: Sequence[Repair]) -> Repair:
-    """Return the same change to several layers as one: what it removes of the error adds up."""
-    if len(repairs) == 1:
-        return repairs[0]
-    removed = sum(1 - 10 ** (-repair.gain_db / 10) for repair in repairs)
-    best = max(repairs, key=lambda repair: repair.gain_db)
-    return replace(
-        best,
-        change=f"{best.change}, and {len(repairs) - 1} more",
-        gain_db=-10 * math.log10(max(1 - removed, 1e-6)),
-        extra_bytes=sum(repair.extra_bytes for repair in repairs),
-    )
 
 
 def diagnose(
@@ -209,14 +60,15 @@ def diagnose(
     """
     from litesmith.accuracy._correspond import correspond, entry
     from litesmith.accuracy._errors_per_layer import measure_layers
-    from litesmith.accuracy._noise import attribute
 
     if samples < 1 or values < 1 or confirm < 0:
         raise UsageError(f"samples={samples} and values={values} must be 1 or more, confirm={confirm} 0 or more")
     real, quantized = _read(float_model), _read(quantized_model)
     _check_roles(real, quantized)
-    real = _rescaled_alike(real, quantized)
     found = correspond(real, quantized)
+    rescaled = _rescaled_alike(real, quantized, found)
+    if rescaled is not real:
+        real, found = rescaled, correspond(rescaled, quantized)
     dataset = Dataset.open(data, preprocess=preprocess)
     dataset = dataset if samples >= len(dataset) else dataset.take(samples, seed=seed)
     started = time.perf_counter()
@@ -224,6 +76,8 @@ def diagnose(
     seconds = (time.perf_counter() - started) / len(dataset)
     graph = quantized.subgraphs[entry(quantized)]
     noises = attribute(graph, layers)
+    if found.narrower:  # what they lost comes out at the layers that read them
+        noises = [_without_blame(layer, noise) for layer, noise in zip(layers, noises, strict=True)]
     described = _Describing(real.subgraphs[entry(real)], graph, outputs, time_us or {})
     described.float_gains_db = _confirmed(real, quantized, found, layers, noises, confirm, dataset, kernels, threads)
     return LayerReport(
@@ -235,8 +89,11 @@ def diagnose(
         outputs=tuple(_output(output) for output in outputs),
         layers=tuple(described.layer(layer, noise) for layer, noise in zip(layers, noises, strict=True)),
         unmatched=tuple(f"{index} {graph.operators[index].name}" for index in found.unmatched),
+        narrower=tuple(f"{index} {graph.operators[index].name}" for index in found.narrower),
+        notes=_notes(found),
         values=values,
         seconds_per_sample=seconds,
+        machine=machine_facts(),
     )
 
 
@@ -278,8 +135,10 @@ class _Describing:
             time_us=self._time_us.get(match.operator),
             sqnr_db=layer.accumulated.sqnr_db,
             cosine=layer.accumulated.cosine,
+            kl=layer.distributions.kl(0),
             isolated_sqnr_db=None if isolated is None else isolated.sqnr_db,
             isolated_cosine=None if isolated is None else isolated.cosine,
+            isolated_kl=None if isolated is None else layer.distributions.kl(1),
             share=noise.share,
             low=layer.low,
             high=layer.high,
@@ -362,17 +221,37 @@ def _check_roles(real: Model, quantized: Model) -> None:
         )
 
 
-def _rescaled_alike(real: Model, quantized: Model) -> Model:
+def _rescaled_alike(real: Model, quantized: Model, found: Correspondence) -> Model:
     """Return the float model with its channels as equalization left them before the other one was quantized."""
+    from litesmith.accuracy._correspond import WHAT_TO_GIVE
     from litesmith.model._channel_scales import recorded, rescaled
 
     groups = recorded(quantized)
+    if not groups:
+        return real
     try:
-        return replace(rescaled(real, groups), source=real.source) if groups else real
+        if not found.folded:  # else the record counts other operators, and might fit some by chance
+            return replace(rescaled(real, groups), source=real.source)
     except (IndexError, KeyError, ValueError):
-        raise DataError(
-            "the quantized model was made from another float model: its record of rescaled channels does not fit this one"
-        ) from None
+        pass
+    raise DataError(
+        "the quantized model was made from another float model: its record of rescaled channels does not fit this one; "
+        + WHAT_TO_GIVE
+    )
+
+
+def _without_blame(layer: LayerErrors, noise: Noise) -> Noise:
+    """Return what a layer adds where that was measured, and no share of the error at the outputs."""
+    alone = layer.isolated is not None and layer.isolated.count
+    return replace(noise, share=0.0) if alone else Noise(0.0, 0.0, 0.0, 0.0, 0.0)
+
+
+def _notes(found: Correspondence) -> tuple[str, ...]:
+    give = "to see what quantization alone costs, and changes in the numbers of the model it was made from, give the"
+    if found.narrower:
+        done = "channels were removed before the model was quantized: which layers are to blame cannot be told"
+        return (f"{done}; {give} narrower float model",)
+    return (f"pixels were folded before the model was quantized; {give} folded float model",) if found.folded else ()
 
 
 def _read(model: Any) -> Model:

@@ -3,8 +3,8 @@
 
 Energies are summed over a window of each tensor, another one in each sample: at most ``values`` numbers, whole rows of
 channels. In models of many values, layers run alone on one sample of eight only, and what describes the shape of a
-distribution (levels in use, energy by channel) is taken there, from a smaller window. The cost is then that of running
-both models and little more, whatever the size of the tensors.
+distribution (its divergence, levels in use, energy by channel) is taken there, from fewer values. The cost is then that of
+running both models and little more, whatever the size of the tensors.
 """
 
 from __future__ import annotations
@@ -18,6 +18,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from litesmith.accuracy._correspond import Correspondence, Match, entry
+from litesmith.accuracy._distributions import Distributions
 from litesmith.accuracy._ports import Port
 from litesmith.accuracy._predict import Candidate
 from litesmith.accuracy._probe import exposed, isolated, tensor_name
@@ -29,6 +30,7 @@ from litesmith.runtime import Session
 
 Array = NDArray[Any]
 _SHAPE_VALUES = 4096
+_DISTRIBUTION_VALUES = 512
 _GOLDEN = 0.6180339887498949
 _ALONE_EVERY = 8
 _LEAST_ALONE = 4
@@ -81,6 +83,7 @@ class LayerErrors:
         match: the operator and its tensors.
         accumulated: the quantized model against the float one.
         isolated: the operator alone quantized against the float one; None where it cannot be run alone.
+        distributions: of the float values, of the quantized model's and, where it can be run alone, of the operator's.
         rounding: the float values rounded to the quantized tensor's scale, against themselves.
         passed: the quantized model against the rounded float values: all but the rounding of these very values.
         from_inputs: what the rounding of the inputs makes of the float operator's output, rounded too.
@@ -96,6 +99,7 @@ class LayerErrors:
     match: Match
     accumulated: Energies = field(default_factory=Energies)
     isolated: Energies | None = None
+    distributions: Distributions = field(default_factory=lambda: Distributions(1))
     rounding: Energies = field(default_factory=Energies)
     passed: Energies = field(default_factory=Energies)
     from_inputs: Energies = field(default_factory=Energies)
@@ -267,7 +271,7 @@ class _Window:
         self._port = Port.of("", tensor)
         self._channels = max(1, tensor.shape[-1]) if tensor.shape else 1
         if alone is not None:
-            layer.isolated = Energies()
+            layer.isolated, layer.distributions = Energies(), Distributions(2)
         layer.channel_signal, layer.channel_peak, layer.channel_shift = (np.zeros(self._channels) for _ in range(3))
         self._limits = self._expressible()
 
@@ -302,10 +306,13 @@ class _Window:
         rounding = self._error(self._port.quantize(x), x)
         layer.rounding.add(x, rounding)
         layer.passed.add(x, error - rounding)
+        few = _spread(x.size, self._channels)
         if stored is None or layer.isolated is None:
+            layer.distributions.add(x[few], error[few])
             return
         alone = self._error(stored, x)
         layer.isolated.add(x, alone)
+        layer.distributions.add(x[few], error[few], alone[few])
         from_inputs = rounding if expected is x else self._error(self._port.quantize(expected), x)
         layer.from_inputs.add(x, from_inputs - rounding)
         layer.own.add(x, alone - from_inputs)
@@ -353,6 +360,14 @@ def _window(size: int, channels: int, values: int, sample: int) -> slice:
     rows = max(1, values // channels)
     first = int((sample * _GOLDEN % 1.0) * (size // channels - rows + 1))
     return slice(first * channels, (first + rows) * channels)
+
+
+def _spread(size: int, channels: int) -> slice:
+    """Return which values tell a distribution: some of all places, in turn of all channels."""
+    step = max(1, size // _DISTRIBUTION_VALUES)
+    while math.gcd(step, channels) > 1:
+        step += 1
+    return slice(0, size, step)
 
 
 def _compare_classes(output: OutputErrors, x: Array, y: Array, are_probabilities: bool) -> None:

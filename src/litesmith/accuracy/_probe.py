@@ -12,9 +12,11 @@ from __future__ import annotations
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 
+import numpy as np
+
 from litesmith.accuracy._correspond import CONVERSIONS, Correspondence, Match, entry
 from litesmith.accuracy._moves import hands_on
-from litesmith.model import ABSENT, Model, Operator, Signature, Subgraph, Tensor
+from litesmith.model import ABSENT, Model, Operator, Record, Signature, Subgraph, Tensor, constant
 
 _CONTROL_FLOW = frozenset({"CALL_ONCE", "IF", "STABLEHLO_CASE", "STABLEHLO_COMPOSITE", "STABLEHLO_WHILE", "WHILE"})
 KEY = "probe"
@@ -131,7 +133,7 @@ class _Building:
     def original(self, operator: Operator, real: Operator) -> list[Operator]:
         """Return a copy of the float operator that reads the rounded inputs; nothing where none is rounded."""
         read = {self.found.tensors[t]: t for t in operator.inputs if t in self.found.tensors}
-        rounded = {real: t for real, t in read.items() if self._inputs[t] != real}
+        rounded = {real: t for real, t in read.items() if self._is_rounded(t, real)}
         used = {t for t in real.inputs if t in read}
         if operator.name != real.name or not rounded or used != read.keys():
             return []
@@ -147,7 +149,23 @@ class _Building:
             self._reals[index] = self._add(replace(tensor, dtype="float32", quantization=None))
             version = 3 if tensor.dtype == "int16" else 2
             needed.append(Operator("DEQUANTIZE", (self._inputs[index],), (self._reals[index],), version=version))
+            shape = self.real.tensors[self.found.tensors[index]].shape
+            self._reals[index] = self._shaped(self._reals[index], shape, needed)
         return self._reals[index]
+
+    def _is_rounded(self, index: int, real: int) -> bool:
+        return self.quantized.tensors[index].dtype != self.real.tensors[real].dtype
+
+    def _shaped(self, place: int, shape: tuple[int, ...], needed: list[Operator]) -> int:
+        """Return a tensor in the shape that an operator reads it in: pixels may be folded into channels."""
+        tensor = self.tensors[place]
+        if tensor.shape == shape:
+            return place
+        made = self._add(replace(tensor, shape=shape, shape_signature=None))
+        sizes = (-1, *shape[1:])
+        wanted = self._add(constant("shape", np.array(sizes, np.int32)))
+        needed.append(Operator("RESHAPE", (place, wanted), (made,), Record("ReshapeOptions", new_shape=sizes)))
+        return made
 
     def _input(self, index: int, needed: list[Operator]) -> int:
         if index in self._inputs:
@@ -157,7 +175,9 @@ class _Building:
             place = self._constant(index, needed)
         else:
             real = self.found.tensors[index]
-            place = real if tensor.dtype == self.real.tensors[real].dtype else self._rounded(index, real, needed)
+            place = self._shaped(real, tensor.shape, needed)
+            if self._is_rounded(index, real):
+                place = self._rounded(index, place, needed)
         self._inputs[index] = place
         return place
 
