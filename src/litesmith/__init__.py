@@ -22,7 +22,6 @@ if TYPE_CHECKING:
         app,
         audit_copies,
         bench,
-        compare,
         copies,
         doctor,
         optimize_op,
@@ -33,13 +32,13 @@ if TYPE_CHECKING:
         tracing,
     )
     from litesmith.model import Model
-    from litesmith.optimize import Recipe, calibrate, channels, cluster, dequantize, fold, prune, quantize
+    from litesmith.optimize import Recipe, calibrate, channels, cluster, dequantize, fold, prune, quantize, recipe
     from litesmith.result import Result
     from litesmith.runtime import Session, custom_op, delegate_path, inspect, replace_op, run
     from litesmith.samples._demo import demo
     from litesmith.targets import compat
     from litesmith.train import retrain
-    from litesmith.tune import advise, choose, gate
+    from litesmith.tune import advise, choose, compare, gate
 
 _HOMES = {
     "accelerators": "litesmith.measure",
@@ -51,7 +50,7 @@ _HOMES = {
     "channels": "litesmith.optimize",
     "choose": "litesmith.tune",
     "cluster": "litesmith.optimize",
-    "compare": "litesmith.measure",
+    "compare": "litesmith.tune",
     "compat": "litesmith.targets",
     "copies": "litesmith.measure",
     "custom_op": "litesmith.runtime",
@@ -72,6 +71,7 @@ _HOMES = {
     "profile": "litesmith.measure",
     "prune": "litesmith.optimize",
     "quantize": "litesmith.optimize",
+    "recipe": "litesmith.optimize",
     "Recipe": "litesmith.optimize",
     "replace_op": "litesmith.runtime",
     "report": "",
@@ -123,6 +123,7 @@ __all__ = [
     "profile",
     "prune",
     "quantize",
+    "recipe",
     "replace_op",
     "report",
     "retrain",

@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""`litesmith prune`, `channels`, `cluster` and `fold`: the files they write, what they say, and what they refuse."""
+"""`litesmith prune`, `channels`, `cluster`, `fold` and `recipe`: the files they write, what they say, and what they refuse."""
 
 from __future__ import annotations
 
@@ -10,7 +10,7 @@ from tests.cli.conftest import Command
 
 from litesmith import zoo
 from litesmith.model import Model
-from litesmith.optimize import ChannelsCoverage, ClusterCoverage, FoldCoverage, PruneCoverage
+from litesmith.optimize import ChannelsCoverage, ClusterCoverage, FoldCoverage, PruneCoverage, RecipeCoverage
 from litesmith.samples import path as sample_path
 
 DATA = ("--data", sample_path("fashion-train.npz"), "--preprocess", "scale=1/255", "--samples", 40)
@@ -83,3 +83,23 @@ def test_mistakes_write_nothing(
     assert words in done.stderr
     assert "Traceback" not in done.stderr
     assert not (tmp_path / "no.tflite").exists()
+
+
+def test_a_recipe(litesmith: Command, tmp_path: Path) -> None:
+    steps = "int8(samples=40) -> prune(0.6, magnitude) -> cluster(16, fit=no)"
+    done = litesmith("recipe", sample_path(), steps, *DATA[:4], "-o", "small.tflite")
+    assert done.returncode == 0, done.stderr
+    words = " ".join(done.stdout.split())
+    assert "Step 1: prune(0.6, magnitude)" in words
+    assert "prune(0.6, magnitude) → cluster(16, fit=no) → int8(samples=40)" in words
+    for word in ("16 values for each layer", "27 quantized", "brotli", "in which none undoes another, not as given"):
+        assert word in words
+    assert any(t.dtype == "int8" for t in Model.load(tmp_path / "small.tflite").main.tensors)
+    (tmp_path / "steps.toml").write_text('[[step]]\nname = "prune"\nsparsity = 0.9\n\n[[step]]\nname = "sparse"\n')
+    again = litesmith("recipe", sample_path(), "steps.toml", "--no-sizes", "--json", "-o", "sparse.tflite")
+    assert [step.step for step in RecipeCoverage.from_json(again.stdout).steps] == ["prune(0.9)", "sparse"]
+
+
+def test_prune_says_that_values_were_rounded(litesmith: Command) -> None:
+    done = litesmith("prune", sample_path(), "--store", "sparse16", "--no-bench", "--no-sizes", "-o", "p.tflite")
+    assert "rounded to float16" in " ".join(done.stdout.split())

@@ -38,6 +38,16 @@ def test_int8_with_data(litesmith: Command, tmp_path: Path) -> None:
     assert Coverage.from_json(again.stdout).quantized
 
 
+def test_the_range_of_the_input_without_data(litesmith: Command, tiny: Path) -> None:
+    assumed = litesmith("quantize", tiny, "-o", "q.tflite")
+    said = litesmith("quantize", tiny, "-o", "q.tflite", "--input-range", "0,255")
+    named = litesmith("quantize", tiny, "-o", "q.tflite", "--input-range", "image=0,255", "--json")
+
+    assert "'image' is assumed to be normalized" in " ".join(assumed.stdout.split())
+    assert "'image' is taken to lie between 0 and 255" in " ".join(said.stdout.split()), said.stderr
+    assert any("between 0 and 255" in note for note in Coverage.from_json(named.stdout).notes)
+
+
 def test_mistakes_are_told(litesmith: Command, tiny: Path, tmp_path: Path) -> None:
     np.save(tmp_path / "wrong.npy", np.zeros((4, 7, 7, 3), np.float32))
     cases = {
@@ -47,6 +57,8 @@ def test_mistakes_are_told(litesmith: Command, tiny: Path, tmp_path: Path) -> No
         ("--recover", "magic"): 2,
         ("--recipe", "none.toml"): 1,
         ("--ranges", "none.json"): 1,
+        ("--input-range", "0..255"): 2,
+        ("--input-range", "photo=0,255"): 2,
         ("--save-ranges", "none/ranges.json"): 1,
     }
     for options, code in cases.items():

@@ -15,7 +15,7 @@ from tests.optimize.conftest import run, sqnr_db
 from litesmith import zoo
 from litesmith.errors import ModelError, OptimizeError, UsageError
 from litesmith.model import Builder, Model, Value
-from litesmith.optimize import ChannelsCoverage, channels, dequantize, quantize
+from litesmith.optimize import ChannelsCoverage, _channels, channels, dequantize, quantize
 from litesmith.optimize._channels_groups import PlanCost, find_groups, kept_indices
 from litesmith.optimize._channels_rewrite import with_order, without_channels
 from litesmith.optimize._channels_trace import Trace
@@ -218,6 +218,37 @@ def test_latency_budget_is_measured() -> None:
     assert not result.coverage.removed
     with pytest.raises(OptimizeError, match="ms at best, not to 1e-06"):
         channels(build("residual"), max_latency_ms=1e-6)
+
+
+def test_the_latency_of_the_finished_model_is_held_to_the_budget(monkeypatch: pytest.MonkeyPatch) -> None:
+    def ms(model: Model) -> float:
+        return model.cost().macs / 1e5
+
+    monkeypatch.setattr(
+        _channels, "_latency_ms", lambda model, _threads: 0.7 * ms(model)
+    )  # plans seem faster than they are
+    monkeypatch.setattr(_channels, "_latencies", lambda before, after, _threads: (ms(before), ms(after)))
+    model = build("residual")
+    result = channels(model, max_latency_ms=0.6 * ms(model))
+
+    assert ms(result.model) <= 0.6 * ms(model)
+    assert result.coverage.latency_ms == (ms(model), ms(result.model))
+
+    monkeypatch.setattr(_channels, "_latencies", lambda _before, _after, _threads: (9.0, 7.0))
+    with pytest.raises(OptimizeError, match="takes 7 ms, measured when it was done, not"):
+        channels(model, max_latency_ms=0.6 * ms(model))
+
+
+def test_a_latency_budget_makes_a_model_faster() -> None:
+    model = zoo.build("resnet_8")
+    full = _channels._latency_ms(model, 1)
+    result = channels(model, max_latency_ms=0.6 * full)
+
+    assert result.coverage.removed
+    assert result.coverage.latency_ms is not None
+    before, after = result.coverage.latency_ms  # of one interleaved run: a busy machine slows both
+    assert after <= 0.6 * full
+    assert after < 0.9 * before
 
 
 @pytest.mark.parametrize(

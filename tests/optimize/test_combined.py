@@ -3,17 +3,30 @@
 
 from __future__ import annotations
 
+from dataclasses import replace
+from pathlib import Path
 from typing import Any
 
 import numpy as np
 import pytest
-from tests.optimize.conftest import run
+from tests.optimize.conftest import run, sqnr_db
 
 import litesmith
 from litesmith import Recipe
 from litesmith.errors import RecipeError
 from litesmith.model import Model
-from litesmith.optimize import SCHEMES, cluster, prune, quantize, unpack_sparse
+from litesmith.optimize import (
+    SCHEMES,
+    ClusterCoverage,
+    Coverage,
+    PruneCoverage,
+    RecipeCoverage,
+    cluster,
+    prune,
+    quantize,
+    unpack_sparse,
+)
+from litesmith.optimize._cluster import _spared
 from litesmith.optimize._cluster_shared import shared_weights
 
 Array = np.ndarray[Any, Any]
@@ -99,3 +112,92 @@ def test_evaluate_and_diagnose_take_the_results(pictures: list[Array]) -> None:
     assert 0 <= litesmith.evaluate(pruned, data, against=model).value <= 1
     diagnosis = litesmith.diagnose(model, prune(model, sparsity=0.5).model, data=data)
     assert diagnosis.layers
+
+
+def test_channels_of_small_weights_keep_their_values_in_int8(net: Model, pictures: list[Array]) -> None:
+    sizes = 4.0 ** -np.arange(4).repeat(12)
+    graph = net.main
+    weight = next(op.inputs[1] for op in graph.operators if graph.tensors[op.outputs[0]].name == "expand")
+    spread = graph.tensors[weight].array() * sizes.astype(np.float32)[:, None, None, None]
+    tensors = (*graph.tensors[:weight], graph.tensors[weight].with_array(spread), *graph.tensors[weight + 1 :])
+    clustered = cluster(net.with_main(replace(graph, tensors=tensors)), clusters=8, per_channel=True).model
+    values = clustered.main.tensors[weight].array().reshape(48, -1)
+    stored = shared_weights(clustered, [SCHEMES["int8"]])[0, weight]
+    integers = stored.integers.reshape(48, -1)
+
+    assert len(np.unique(values)) > 2 * 8, "channels have values of their own"
+    assert len(np.unique(integers)) <= 8, "and share the integers"
+    for row, real, scale in zip(integers, values, stored.scales, strict=True):
+        assert len(np.unique(row)) == len(np.unique(real))
+        assert np.sum((row * scale - real) ** 2) < 1e-3 * np.sum(real**2)
+    small = quantize(clustered, data=pictures, recover=()).model
+    assert sqnr_db(run(clustered, pictures[:8]), run(small, pictures[:8])) > 25
+
+
+def test_values_that_each_channel_has_alone_get_a_scale_for_each(net: Model) -> None:
+    random = np.random.default_rng(0)
+    graph = net.main
+    weight = next(op.inputs[1] for op in graph.operators if graph.tensors[op.outputs[0]].name == "down")
+    shape = graph.tensors[weight].shape
+    own = random.standard_normal((shape[0], 6)) * np.exp(random.normal(0, 1, (shape[0], 1)))
+    rows = np.take_along_axis(own, random.integers(0, 6, (shape[0], 144)), axis=1).astype(np.float32)
+    tensors = list(graph.tensors)
+    tensors[weight] = tensors[weight].with_array(rows.reshape(shape))
+    found = shared_weights(net.with_main(replace(graph, tensors=tuple(tensors))), [SCHEMES["int8"]])
+
+    assert len(np.unique(rows)) <= 256
+    assert len(np.unique(found[0, weight].scales)) == shape[0]
+
+
+@pytest.mark.parametrize("data_free", [False, True])
+def test_few_zeros_of_a_pruned_layer_stay_too(net: Model, pictures: list[Array], data_free: bool) -> None:
+    pruned = prune(net, sparsity=0.1, budget="layer")
+    shared = cluster(pruned.model, clusters=8, data=None if data_free else pictures)
+    found = integers(quantize(shared.model, data=pictures).model)
+    zeros = {layer.name: layer.zeros for layer in pruned.coverage.pruned}
+
+    assert zeros
+    for layer in shared.coverage.clustered:
+        if layer.name in zeros:
+            assert layer.zeros == (zeros[layer.name], zeros[layer.name])
+            assert int(np.sum(found[layer.name] == 0)) >= zeros[layer.name] > 0.05 * layer.weights
+            assert len(np.unique(found[layer.name])) <= 9
+
+
+def test_zeros_that_rounding_made_are_as_other_values() -> None:
+    steps = np.rint(np.random.default_rng(0).normal(0, 3, (4, 8, 64))) / 10
+    assert 0.01 < np.mean(steps == 0) < 1 / 4
+    assert not _spared(steps, 4).any()
+
+
+# ------------------------------------------------------------------------------------------- recipes as a whole
+
+
+def test_a_whole_recipe_in_any_order(net: Model, pictures: list[Array]) -> None:
+    done = litesmith.recipe(net, "int8 → cluster(8) -> prune(0.5)", data=pictures, sizes=True)
+    right = Recipe.parse("prune(0.5) → cluster(8) → int8")
+    coverage = done.coverage
+
+    assert coverage.recipe == str(right)
+    assert any("not as given: int8 → cluster(8) → prune(0.5)" in note for note in coverage.notes)
+    assert done.model.to_bytes() == right.apply(net, pictures).to_bytes()
+    kinds = [type(step.coverage) for step in coverage.steps]
+    assert kinds == [PruneCoverage, ClusterCoverage, Coverage]
+    assert RecipeCoverage.from_json(coverage.to_json()) == coverage
+    assert coverage.sizes is not None
+    assert coverage.sizes[1].brotli < coverage.sizes[0].brotli / 3
+    assert coverage.steps[-1].raw_bytes == coverage.sizes[1].raw
+    assert not litesmith.recipe(net, right, data=pictures[:8]).coverage.notes
+
+
+def test_a_recipe_from_a_file(net: Model, tmp_path: Path) -> None:
+    path = tmp_path / "recipe.toml"
+    Recipe.parse("prune(0.8) → float16 → sparse").to_toml(path)
+    assert [step.step for step in litesmith.recipe(net, path).coverage.steps] == ["prune(0.8)", "float16", "sparse"]
+    with pytest.raises(RecipeError, match="has no step"):
+        litesmith.recipe(net, "")
+
+
+def test_the_right_order_is_named() -> None:
+    with pytest.raises(RecipeError, match=r"put 'prune' first: fix → prune\(0.5\) → int8 → sparse"):
+        Recipe.parse("fix → int8 → prune(0.5) → sparse").check_order()

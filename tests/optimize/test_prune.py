@@ -22,6 +22,7 @@ from litesmith.optimize._layer_pairs import input_moments
 from litesmith.optimize._layer_rules import weight_layers
 from litesmith.optimize._output_error import OutputError
 from litesmith.optimize._prune_allocate import Curve, allocate_by_curves, allocate_by_weights
+from litesmith.optimize._prune_arm import expected_on_arm
 from litesmith.optimize._prune_coupling import fit_coupled, row_coupling
 from litesmith.optimize._prune_patterns import keep_mask
 from litesmith.optimize._prune_reorder import block_order
@@ -306,7 +307,49 @@ def test_the_report_round_trips(net: Model) -> None:
     assert coverage.sizes[1].raw < coverage.sizes[0].raw
     assert coverage.speed is not None
     assert "none on x86" in coverage.speed.expectation
+    assert "on Arm none: XNNPACK's sparse kernels want" in coverage.speed.expectation
     assert min(coverage.speed.stock_ms) > 0
+
+
+def test_the_report_says_what_storing_did_to_the_values(net: Model, pictures: list[Array]) -> None:
+    def notes(model: Model, store: str) -> str:
+        return " ".join(prune(model, sparsity=0.9, store=store).coverage.notes)
+
+    for store in ("sparse", "sparse16"):
+        assert "rounded to float16, those of 'expand/weight' and" in notes(net, store)
+    for store in ("dense", "sparse32"):
+        assert "float16" not in notes(net, store)
+    integers = quantize(net, data=pictures, head="same").model
+    assert "zeros stay in the file in 'hidden/weight': LiteRT 2.3.0 does not run FULLY_CONNECTED" in notes(
+        integers, "sparse"
+    )
+    assert "zeros stay" not in notes(integers, "dense")
+
+
+def mobile(size: int, *, extra: str = "") -> Model:
+    b = Builder("mobile", seed=4)
+    x = b.conv2d(b.input("image", (1, size, size, 3)), 16, kernel=3, stride=2, activation="RELU6", name="stem")
+    y = b.conv2d(x, 48, activation="RELU6", name="expand")
+    y = b.depthwise_conv2d(y, activation="RELU6", name="dw")
+    x = b.op("ADD", x, b.conv2d(y, 16, name="project"), name="sum")
+    if extra:
+        x = b.op(extra, x, name="extra", filter_width=2, filter_height=2, stride_w=2, stride_h=2, padding="SAME")
+    x = b.op("MEAN", x, np.array([1, 2], np.int32), name="pool")
+    return b.build({"logits": b.fully_connected(x, 10, name="logits")})
+
+
+@pytest.mark.parametrize(
+    ("model", "options", "words"),
+    [
+        (mobile(33), {"store": "sparse"}, "some: XNNPACK has sparse kernels for 2 of 2 1x1 convolutions, 80 %"),
+        (mobile(33), {"store": "dense"}, "none: no weights are stored sparse"),
+        (mobile(33), {"store": "sparse", "sparsity": 0.6}, "none: of the weights of 1x1 convolutions 60 % are zero"),
+        (mobile(32), {"store": "sparse"}, "none: XNNPACK's sparse kernels want a net that starts with"),
+        (mobile(33, extra="MAX_POOL_2D"), {"store": "sparse"}, "stop at #5 MAX_POOL_2D 'extra'"),
+    ],
+)
+def test_the_speed_to_expect_on_arm_is_that_of_the_net(model: Model, options: dict[str, Any], words: str) -> None:
+    assert words in expected_on_arm(prune(model, **{"sparsity": 0.8, "check": False, **options}).model)
 
 
 def test_sparse_storage_leaves_what_would_grow(net: Model) -> None:

@@ -174,3 +174,19 @@ def test_passes_have_names_and_need_samples() -> None:
         quantize(samples.model(), scheme="float16", recover=("magic",))
     with pytest.raises(OptimizeError, match="needs samples"):
         quantize(samples.model(), recover=("bias",))
+
+
+def test_equalize_acts_on_the_layers_that_rules_make_integers() -> None:
+    model, data = uneven(), draw(16, 1)
+    whole, mixed, first = (
+        quantize(model, scheme=scheme, rules=rules, data=data, head="same", recover=("equalize",))
+        for scheme, rules in (("int8", ()), ("float", ("int8:CONV_2D",)), ("float", ("int8:#0",)))
+    )
+    plain = quantize(model, scheme="float", rules=("int8:CONV_2D",), data=data, recover=()).model
+    expected = run(model, data)
+
+    assert mixed.coverage.recovery[0].changed == whole.coverage.recovery[0].changed > 0
+    assert first.coverage.recovery[0].changed > 0, "what the layer writes is rounded"
+    assert sqnr_db(expected, run(mixed.model, data)) > sqnr_db(expected, run(plain, data)) + 3
+    halves = quantize(model, scheme="float", rules=("float16:CONV_2D",), data=data, recover=("equalize",))
+    assert halves.coverage.recovery[0].changed == 0

@@ -34,6 +34,7 @@ VERBS = (
     "channels",
     "cluster",
     "fold",
+    "recipe",
     "train",
     "retrain",
     "evaluate",

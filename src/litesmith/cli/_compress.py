@@ -10,7 +10,7 @@ from typing import Protocol, TypeVar
 from litesmith.cli import _output as out
 from litesmith.data import Dataset
 from litesmith.model import Model
-from litesmith.optimize import FileSizes, dequantize
+from litesmith.optimize import FileSizes, Recipe, dequantize
 from litesmith.result import Result
 
 Coverage = TypeVar("Coverage", bound=Result, covariant=True)
@@ -47,6 +47,16 @@ def finish(result: Compressed[Coverage], output: Path, show: Callable[[Coverage,
         out.json(result.coverage)
     else:
         show(result.coverage, output)
+
+
+def read_recipe(text: str) -> Recipe:
+    """Return the recipe that a text is, or that the .toml has which it names."""
+    return Recipe.from_toml(Path(text)) if text.endswith(".toml") else Recipe.parse(text)
+
+
+def written_rows(path: Path | None) -> list[tuple[str, object]]:
+    """Return the file that was written as a fact; a step of a recipe writes none."""
+    return [] if path is None else [("written", path)]
 
 
 def size_rows(sizes: tuple[FileSizes, FileSizes] | None) -> list[tuple[str, object]]:

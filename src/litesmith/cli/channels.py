@@ -10,7 +10,7 @@ import typer
 
 from litesmith.cli import _compress
 from litesmith.cli import _output as out
-from litesmith.cli._compress import finish, load, size_rows
+from litesmith.cli._compress import finish, load, size_rows, written_rows
 from litesmith.cli._files import check_writable
 from litesmith.errors import UsageError
 from litesmith.optimize import ChannelsCoverage, channels
@@ -79,13 +79,13 @@ def _count(text: str) -> float:
         raise UsageError(f"{text!r} is no number of multiply-accumulates; write 150M, 0.5 or 50%") from None
 
 
-def show(coverage: ChannelsCoverage, after: Path) -> None:
+def show(coverage: ChannelsCoverage, after: Path | None) -> None:
     """Print a coverage for people."""
     macs, parameters = coverage.macs, coverage.parameters
     latency = coverage.latency_ms
     out.facts(
         [
-            ("written", after),
+            *written_rows(after),
             ("wanted", f"{coverage.wanted}, in multiples of {coverage.multiple}"),
             (
                 "MACs",

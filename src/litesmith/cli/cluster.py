@@ -10,7 +10,7 @@ import typer
 
 from litesmith.cli import _compress
 from litesmith.cli import _output as out
-from litesmith.cli._compress import finish, load, size_rows
+from litesmith.cli._compress import finish, load, size_rows, written_rows
 from litesmith.cli._files import check_writable
 from litesmith.optimize import ClusterCoverage, cluster
 
@@ -62,13 +62,13 @@ def command(
     finish(result, output, show, json=json)
 
 
-def show(coverage: ClusterCoverage, after: Path) -> None:
+def show(coverage: ClusterCoverage, after: Path | None) -> None:
     """Print a coverage for people."""
     what = "each output channel" if coverage.per_channel else "each layer"
     fitted = ", fitted to the layers' outputs" if coverage.fitted else ""
     out.facts(
         [
-            ("written", after),
+            *written_rows(after),
             ("clustered", f"{len(coverage.clustered)} layers, {coverage.clusters} values for {what}{fitted}"),
             *size_rows(coverage.sizes),
         ]

@@ -10,7 +10,7 @@ import typer
 
 from litesmith.cli import _compress
 from litesmith.cli import _output as out
-from litesmith.cli._compress import finish, load, size_rows
+from litesmith.cli._compress import finish, load, size_rows, written_rows
 from litesmith.cli._files import check_writable
 from litesmith.optimize import PruneCoverage, PruneSpeed, prune
 
@@ -74,14 +74,14 @@ def command(
     finish(result, output, show, json=json)
 
 
-def show(coverage: PruneCoverage, after: Path) -> None:
+def show(coverage: PruneCoverage, after: Path | None) -> None:
     """Print a coverage for people."""
     pruned = coverage.pruned
     before_bytes, after_bytes = (sum(layer.stored_bytes[i] for layer in pruned) for i in (0, 1))
     share = f"{100 * after_bytes / before_bytes:.1f} %" if before_bytes else "—"
     out.facts(
         [
-            ("written", after),
+            *written_rows(after),
             ("zeros", f"{100 * coverage.reached:.1f} % of {len(pruned)} layers, {coverage.pattern}, {coverage.method}"),
             ("their bytes", f"{share} of {out.bytes_text(before_bytes)}, stored {coverage.store}"),
             *size_rows(coverage.sizes),

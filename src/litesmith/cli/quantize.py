@@ -9,11 +9,12 @@ from typing import Annotated, Any
 import typer
 
 from litesmith.cli import _output as out
+from litesmith.cli._compress import read_recipe
 from litesmith.cli._files import check_writable
 from litesmith.data import Dataset
 from litesmith.errors import UsageError
 from litesmith.model import Model
-from litesmith.optimize import SCHEMES, Coverage, Ranges, Recipe, dequantize, quantize
+from litesmith.optimize import SCHEMES, Coverage, Ranges, dequantize, quantize
 from litesmith.optimize._recipe import quantize_arguments
 
 
@@ -40,6 +41,10 @@ def command(
     samples: Annotated[int | None, typer.Option(help="How many samples to take at most, from all over.")] = None,
     method: Annotated[
         str | None, typer.Option(help="How ranges are found: minmax, percentile, mse, entropy, average.")
+    ] = None,
+    input_range: Annotated[
+        list[str] | None,
+        typer.Option(help="Without data: LOW,HIGH of the input, or NAME=LOW,HIGH for one of several."),
     ] = None,
     ranges: Annotated[Path | None, typer.Option(help="A .json of ranges to use instead of calibrating.")] = None,
     save_ranges: Annotated[Path | None, typer.Option(help="A .json to keep the ranges in, to look at or edit.")] = None,
@@ -87,6 +92,7 @@ def command(
         source,
         data=None if data is None else Dataset.open(data, preprocess=preprocess),
         ranges=None if ranges is None else Ranges.from_json(ranges),
+        input_range=_input_range(input_range),
         allow_unused_rules=allow_unused_rules,
         **options,
     )
@@ -101,24 +107,48 @@ def command(
         show(result.coverage, model, output)
 
 
+def _input_range(words: list[str] | None) -> tuple[float, float] | dict[str, tuple[float, float]] | None:
+    """Return the range of the only input, or those of several by name."""
+    if not words:
+        return None
+    found = {}
+    for word in words:
+        name, equals, numbers = word.rpartition("=")
+        try:
+            low, high = map(float, numbers.split(","))
+        except ValueError:
+            raise UsageError(f"{word!r} is no range of an input; write LOW,HIGH or NAME=LOW,HIGH") from None
+        if not equals and len(words) > 1:
+            raise UsageError(f"{word!r} does not say which input it is for; write NAME=LOW,HIGH for each")
+        found[name] = low, high
+    return found.get("", found)
+
+
 def _step(text: str) -> dict[str, Any]:
     """Return the options of ``quantize`` that a recipe of one step stands for."""
-    recipe = Recipe.from_toml(Path(text)) if text.endswith(".toml") else Recipe.parse(text)
+    recipe = read_recipe(text)
     steps = [step for step in recipe.steps if step.name in SCHEMES]
     if len(recipe.steps) != 1 or len(steps) != 1:
-        raise UsageError(f"quantize takes a recipe of one scheme, such as int8(bias), not {str(recipe)!r}")
+        raise UsageError(
+            f"quantize takes a recipe of one scheme, such as int8(bias), not {str(recipe)!r}; the verb recipe runs that"
+        )
     return quantize_arguments(steps[0])
 
 
 def show(coverage: Coverage, before: Path, after: Path) -> None:
-    """Print a coverage for people."""
+    """Print a coverage for people, with the file that was written."""
     sizes = before.stat().st_size, after.stat().st_size
+    share = f"{100 * sizes[1] / sizes[0]:.0f} %"
+    show_coverage(coverage, f"{after}, {out.bytes_text(sizes[1])}, {share} of {out.bytes_text(sizes[0])}")
+
+
+def show_coverage(coverage: Coverage, written: str = "") -> None:
+    """Print a coverage for people."""
     found = "unknown" if coverage.actual_partitions is None else str(coverage.actual_partitions)
     conversions = ", ".join(f"{count} {kind}" for kind, count in coverage.conversions.items())
-    share = f"{100 * sizes[1] / sizes[0]:.0f} %"
     out.facts(
         [
-            ("written", f"{after}, {out.bytes_text(sizes[1])}, {share} of {out.bytes_text(sizes[0])}"),
+            *([("written", written)] if written else []),
             ("scheme", coverage.scheme),
             *([("ranges", coverage.ranges)] if coverage.ranges else []),
             ("operators", coverage.counts),

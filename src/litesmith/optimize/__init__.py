@@ -1,6 +1,7 @@
 # SPDX-License-Identifier: Apache-2.0
 """Passes that turn one Model into a smaller or faster one, one algorithm a file."""
 
+from litesmith.optimize._apply_recipe import Applied, RecipeCoverage, StepCoverage, recipe
 from litesmith.optimize._build import Quantized
 from litesmith.optimize._calibrate import calibrate
 from litesmith.optimize._channels import ChannelGroupCoverage, ChannelsCoverage, Narrowed, channels
@@ -13,7 +14,7 @@ from litesmith.optimize._fold import FoldCoverage, Folded, FoldedLayer, fold
 from litesmith.optimize._layer_rules import LayerRule
 from litesmith.optimize._prune import PruneCoverage, Pruned, PrunedLayer, prune
 from litesmith.optimize._prune_speed import PruneSpeed
-from litesmith.optimize._prune_store import store_sparse, unpack_sparse
+from litesmith.optimize._prune_store import StoreCoverage, Stored, store_sparse, unpack_sparse
 from litesmith.optimize._quantize import quantize
 from litesmith.optimize._ranges import Range, Ranges
 from litesmith.optimize._recipe import Option, Recipe, Step, StepKind, register_step
@@ -24,6 +25,7 @@ import litesmith.optimize._compress_steps  # noqa: F401  isort: skip (makes its 
 
 __all__ = [
     "SCHEMES",
+    "Applied",
     "ChannelGroupCoverage",
     "ChannelsCoverage",
     "ClusterCoverage",
@@ -47,10 +49,14 @@ __all__ = [
     "Range",
     "Ranges",
     "Recipe",
+    "RecipeCoverage",
     "Rule",
     "Scheme",
     "Step",
+    "StepCoverage",
     "StepKind",
+    "StoreCoverage",
+    "Stored",
     "WeightOverride",
     "calibrate",
     "channels",
@@ -61,6 +67,7 @@ __all__ = [
     "fold",
     "prune",
     "quantize",
+    "recipe",
     "register_step",
     "store_sparse",
     "unpack_sparse",

@@ -13,7 +13,7 @@ from litesmith.errors import DataError, UsageError
 from litesmith.model import Model, Subgraph
 from litesmith.model._expose import expose
 from litesmith.optimize._range_methods import METHODS
-from litesmith.optimize._ranges import Range, Ranges
+from litesmith.optimize._ranges import Range, Ranges, tensor_counts
 from litesmith.optimize._rules import CONTROL_FLOW, LSTM_KINDS, RULES
 from litesmith.optimize._run import Data, Feed, GraphRunner, feeds, repeatable
 from litesmith.optimize._statistics import TensorStatistics
@@ -77,7 +77,8 @@ def calibrate(
             count = max(count, seen)
             entries += [c.range(subgraph, method) for c in collected if c.statistics.samples]
         entries += _cell_ranges(model, subgraph, _matching(model, chosen, signature, count))
-    return Ranges(method if method != "percentile" else f"percentile({tail:g})", count, tuple(entries))
+    name = method if method != "percentile" else f"percentile({tail:g})"
+    return Ranges(name, count, tuple(entries), tensor_counts(model))
 
 
 def entry_points(model: Model) -> list[tuple[int, int]]:

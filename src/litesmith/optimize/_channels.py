@@ -35,6 +35,8 @@ Array = np.ndarray[Any, Any]
 DEFAULT_SAMPLES = 500
 _IMPORTANCE_SAMPLES = 128
 _SENSITIVITY_SAMPLES = 32
+_FURTHER_STEPS = 4
+"""How often more is removed where the finished model turns out slower than its plan was measured to be."""
 _PROBE = 0.6
 """The share of its channels that a group keeps when its effect on the output is measured."""
 _STORED = frozenset({"float16", "bfloat16"})
@@ -128,7 +130,7 @@ def channels(
         model: in float; weights stored as float16 or sparse become float32 first.
         keep: the share of its channels that each group keeps. Give this or one of the two budgets:
         max_macs: multiply-accumulates at most; up to 1, a share of what the model has. Removed is what costs least.
-        max_latency_ms: latency at most, measured on this machine while searching.
+        max_latency_ms: latency at most, measured on this machine while searching, and of the model that is returned.
         data: unlabelled samples, some hundreds, from which the importance of channels and the repair come.
         multiple: widths are multiples of this, as the kernels like; 8 or 16, or 1 for any.
         repair: fit the layers that are left to what the original writes, by least squares on the data.
@@ -156,13 +158,13 @@ def channels(
     orders = _orders(source, subgraph, trace, free, fed, seed)
 
     cutter = _Cutter(source, subgraph, trace, free, orders)
+    given = {n: rounded(groups[n].width * s, groups[n].width, multiple) for n, s in fixed.items()}
 
     if keep is not None:
         _refuse_empty(free, keep, fixed)
         shares = {group.number: fixed.get(group.number, keep) for group in free}
         widths = uniform_widths(free, shares, multiple)
     else:
-        given = {n: rounded(groups[n].width * s, groups[n].width, multiple) for n, s in fixed.items()}
         limit = max_macs if max_macs is None or max_macs > 1 else max_macs * plan_cost.macs({})
 
         def planned(orders: Mapping[int, Order]) -> Widths:
@@ -175,20 +177,48 @@ def channels(
             return widened(found, able, orders, plan_cost, multiple, limit)
 
         widths = _best_plan(cutter, planned, orders, fed, multiple, seed) if fed and repair else planned(orders)
-    result, repaired = cutter.cut(widths), 0
+
+    def made(widths: Widths) -> tuple[Model, int]:
+        narrow = cutter.cut(widths)
+        return cutter.repaired(narrow, widths, fed, seed) if fed and repair else (narrow, 0)
+
+    result, repaired = made(widths)
+    latency = None
+    if max_latency_ms is not None:
+        latency = _latencies(model, result, threads)
+        for _ in range(_FURTHER_STEPS):
+            path = removal_path(free, orders, plan_cost, multiple, given, start=widths)
+            if latency[1] <= max_latency_ms or len(path) == 1:
+                break
+            widths = _further(path, plan_cost, max_latency_ms / latency[1])
+            result, repaired = made(widths)
+            latency = _latencies(model, result, threads)
+        _refuse_slow(latency[1], max_latency_ms)
     if fed and repair:
-        result, repaired = cutter.repaired(result, widths, fed, seed)
         notes += single_sample_notes(len(fed))
     elif repair:
         notes.append("no data was given: the layers are not fitted to what is left")
     if check:
         check_runs(source, result)
-    latency = _latencies(model, result, threads) if max_latency_ms is not None else None
     importance = "activations" if fed else "weights"
     coverage = _coverage(source, result, groups, widths, wanted, multiple, importance, repaired, latency, notes)
     if sizes:
         coverage = replace(coverage, sizes=(file_sizes(model), file_sizes(result)))
     return Narrowed(result, coverage)
+
+
+def _further(path: Sequence[Widths], cost: PlanCost, share: float) -> Widths:
+    """Return the first plan behind the start of a path with at most a share of its work; the last one where none has."""
+    most = share * cost.work(path[0])
+    return next((widths for widths in path[1:] if cost.work(widths) <= most), path[-1])
+
+
+def _refuse_slow(latency_ms: float, most_ms: float) -> None:
+    if latency_ms > most_ms:
+        raise OptimizeError(
+            f"the narrower model takes {latency_ms:.4g} ms, measured when it was done, not {most_ms:.4g}; ask for more, "
+            "allow narrower widths with a smaller multiple, measure when the machine is quiet, or start from a smaller model"
+        )
 
 
 def _check_options(keep: float | None, max_macs: float | None, max_latency_ms: float | None, multiple: int) -> str:

@@ -35,13 +35,18 @@ def uniform_widths(groups: Sequence[Group], keep: Mapping[int, float], multiple:
 
 
 def removal_path(
-    groups: Sequence[Group], orders: Mapping[int, Order], cost: PlanCost, multiple: int, fixed: Widths
+    groups: Sequence[Group],
+    orders: Mapping[int, Order],
+    cost: PlanCost,
+    multiple: int,
+    fixed: Widths,
+    start: Widths | None = None,
 ) -> list[Widths]:
-    """Return plans from full width on, each with one more piece removed: the one that costs least for what it saves.
+    """Return plans from full width or ``start`` on, each with one more piece removed: what costs least for what it saves.
 
     A piece is what leads to the next narrower width, or to the next one that fills the lanes of the kernels.
     """
-    widths = {**{group.number: group.width for group in groups}, **fixed}
+    widths = {**{group.number: group.width for group in groups}, **(start or {}), **fixed}
     free = [group for group in groups if group.number not in fixed]
     path = [dict(widths)]
     while True:

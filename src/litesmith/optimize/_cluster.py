@@ -38,6 +38,7 @@ from litesmith.result import Result
 
 Array = np.ndarray[Any, Any]
 DEFAULT_SAMPLES = 128
+_FEWEST_ZEROS = 0.01
 
 
 @dataclass(frozen=True)
@@ -252,9 +253,17 @@ def _rows(model: Model, layer: WeightLayer) -> Array:
 
 
 def _spared(rows: Array, clusters: int) -> Array:
-    """Return the zeros that stay zeros: those of layers that have more of them than chance would give."""
-    spared: Array = (rows == 0) & (np.mean(rows == 0) > 1 / clusters)
-    return spared
+    """Return the zeros that stay zeros: those of layers that have more of them than chance would give.
+
+    A weight that was trained is never zero, and one that was rounded is it as often as it is the next value. So a percent
+    of zeros tells that a layer was pruned, if no other value comes near that.
+    """
+    zeros: Array = rows == 0
+    share = float(np.mean(zeros))
+    if share <= 1 / clusters:
+        others = np.unique(rows[~zeros], return_counts=True)[1] if share > _FEWEST_ZEROS else np.zeros(0)
+        zeros &= share > max(_FEWEST_ZEROS, 2 * others.max(initial=0) / rows.size)
+    return zeros
 
 
 def _counted(before: Model, written: Model, layer: WeightLayer, reason: str) -> ClusteredLayer:

@@ -2,8 +2,9 @@
 """Keep shared values shared when they become integers: clustered weights get scales under which equal values stay equal.
 
 A scale for each channel would give a value that many channels share another integer in each. So a layer that shares its
-values as a whole gets one scale, repeated for all channels; one that shares them within channels keeps a scale for each.
-Zero is always the integer 0.
+values as a whole gets one scale, repeated for all channels. Where channels share them up to a power of 4, as ``cluster``
+makes them for each channel, the scale goes with that power: all channels then have the same few integers, and those of small
+weights lose none. A layer that shares values only within channels keeps a scale for each. Zero is always the integer 0.
 """
 
 from __future__ import annotations
@@ -24,6 +25,10 @@ _MOST = 256
 _FEWER, _FEWER_OTHERS = 4, 2
 """A shared value occurs so often on average: zero among them, and without it."""
 _SMALLEST = 256
+_ROWS_EACH = 1.5
+"""In so many rows a value that the layer shares stands on average; else each row has its own."""
+_POWERS = range(-8, 9)
+_LOOKED_AT = 1 << 16
 BREAKING = frozenset({"equalize", "gptq", "rounding"})
 """Recovery passes after which values that were shared no longer are."""
 
@@ -41,11 +46,12 @@ def shared_weights(model: Model, schemes: Sequence[Scheme]) -> Overrides:
         values = tensor.array()
         axis = 3 if layer.kind == "DEPTHWISE_CONV_2D" else 0
         rows = np.moveaxis(values, axis, 0).reshape(values.shape[axis], -1)
-        largest = np.abs(rows).max(axis=1)
-        if _has_few_values(rows.reshape(1, -1)) and _has_few_values(_unlike(rows).reshape(1, -1)):
-            scales = np.repeat(channel_scales(np.array([largest.max()]), 8), len(rows))
+        factors = _factors(rows)
+        table = rows / factors
+        if _are_shared(table):
+            scales = channel_scales(np.array([np.abs(table).max()]), 8) * factors.reshape(-1)
         elif _has_few_values(rows):
-            scales = channel_scales(largest, 8)
+            scales = channel_scales(np.abs(rows).max(axis=1), 8)
         else:
             continue
         integers = quantize_weights(values, scales, axis, 8)
@@ -53,8 +59,37 @@ def shared_weights(model: Model, schemes: Sequence[Scheme]) -> Overrides:
     return found
 
 
+def _factors(rows: Array) -> Array:
+    """Return the power of 4, (row, 1), that each row is larger than the values that all share; 1 where they share none."""
+    none = np.ones((len(rows), 1), np.float32)
+    if len(np.unique(rows.reshape(-1)[:_LOOKED_AT])) > _MOST * len(_POWERS):
+        return none
+    values = [np.unique(row[row != 0]) for row in rows]
+    most = len(np.unique(np.concatenate(values)))
+    if not 0 < most <= _MOST * len(_POWERS):
+        return none
+    powers = np.zeros(len(rows), int)
+    known: set[float] = set()
+    richest_first = sorted(range(len(rows)), key=lambda row: -len(values[row]))  # they have most of what others share
+    for number in richest_first:
+        scaled = {power: set((values[number] / np.float32(4.0**power)).tolist()) for power in _POWERS}
+        powers[number] = max(_POWERS, key=lambda power: (len(scaled[power] & known), -abs(power)))
+        known |= scaled[int(powers[number])]
+    found: Array = np.float32(4.0) ** powers.reshape(-1, 1).astype(np.float32)
+    return found if len(known) < most else none
+
+
+def _are_shared(rows: Array) -> bool:
+    """Say whether a layer shares a few values as a whole, and not each of its rows others."""
+    unlike = _unlike(rows)
+    if not (_has_few_values(rows.reshape(1, -1)) and _has_few_values(unlike.reshape(1, -1))):
+        return False
+    in_rows = len(unlike) + np.count_nonzero(np.diff(unlike, axis=1))
+    return bool(in_rows >= _ROWS_EACH * len(np.unique(unlike)))
+
+
 def _unlike(rows: Array) -> Array:
-    """Return rows of which no two have the same values: those of a folded layer stand there once for each pixel."""
+    """Return sorted rows of which no two have the same values: a folded layer has each once for every pixel."""
     return np.unique(np.sort(rows, axis=1), axis=0)
 
 

@@ -4,8 +4,8 @@
     channels(0.75) → prune(0.8, 4x1) → cluster(32) → fold(64) → int8 → sparse
 
 Channels go first, as they change shapes; zeros before shared values, which keep them; folding keeps all values, and
-integers zeros and shared ones; storing the zeros sparse comes last. A recipe with those in another order is refused before
-anything runs.
+integers zeros and shared ones; storing the zeros sparse comes last. ``recipe`` puts those in another order right; a Recipe
+refuses it before anything runs.
 """
 
 from __future__ import annotations
@@ -14,13 +14,13 @@ from collections.abc import Sequence
 from typing import Any
 
 from litesmith.model import Model
-from litesmith.optimize._channels import channels
-from litesmith.optimize._cluster import cluster
+from litesmith.optimize._channels import Narrowed, channels
+from litesmith.optimize._cluster import Clustered, cluster
 from litesmith.optimize._cluster_kmeans import STARTS
-from litesmith.optimize._fold import DEFAULT_WIDTH, fold
-from litesmith.optimize._prune import BUDGETS, METHODS, prune
+from litesmith.optimize._fold import DEFAULT_WIDTH, Folded, fold
+from litesmith.optimize._prune import BUDGETS, METHODS, Pruned, prune
 from litesmith.optimize._prune_patterns import PATTERNS
-from litesmith.optimize._prune_store import STORES, store_sparse
+from litesmith.optimize._prune_store import STORES, Stored, stored
 from litesmith.optimize._recipe import QUANTIZING, Option, Step, StepKind, register_step
 
 _RULES = {"skip": Option(tuple, (), ()), "include": Option(tuple, (), ())}
@@ -34,33 +34,33 @@ def _given(step: Step, *names: str) -> dict[str, Any]:
     return {name: step.get(name) for name in names if name in step.options}
 
 
-def _prune(model: Model, step: Step, data: Any) -> Model:
+def _prune(model: Model, step: Step, data: Any) -> Pruned:
     options = _given(step, "pattern", "method", "budget", "samples", "store", "reorder", "seed")
     if "block" in step.options:
         options["pattern"] = step.get("block")
     if step.get("method") == "magnitude":
         data = None
-    return prune(model, sparsity=step.get("sparsity"), data=data, rules=_rules(step), **options).model
+    return prune(model, sparsity=step.get("sparsity"), data=data, rules=_rules(step), **options)
 
 
-def _channels(model: Model, step: Step, data: Any) -> Model:
+def _channels(model: Model, step: Step, data: Any) -> Narrowed:
     options = _given(step, "keep", "max_macs", "max_latency_ms", "multiple", "repair", "samples", "seed")
     if not {"keep", "max_macs", "max_latency_ms"} & set(options):
         options["keep"] = step.get("keep")
-    return channels(model, data=data, rules=_rules(step), **options).model
+    return channels(model, data=data, rules=_rules(step), **options)
 
 
-def _cluster(model: Model, step: Step, data: Any) -> Model:
+def _cluster(model: Model, step: Step, data: Any) -> Clustered:
     options = _given(step, "clusters", "per_channel", "start", "all_layers", "samples", "seed")
-    return cluster(model, data=data if step.get("fit") else None, rules=_rules(step), **options).model
+    return cluster(model, data=data if step.get("fit") else None, rules=_rules(step), **options)
 
 
-def _fold(model: Model, step: Step, _data: Any) -> Model:
-    return fold(model, width=step.get("width")).model
+def _fold(model: Model, step: Step, _data: Any) -> Folded:
+    return fold(model, width=step.get("width"))
 
 
-def _sparse(model: Model, step: Step, _data: Any) -> Model:
-    return store_sparse(model, half=step.get("half"))
+def _sparse(model: Model, step: Step, _data: Any) -> Stored:
+    return stored(model, half=step.get("half"))
 
 
 register_step(

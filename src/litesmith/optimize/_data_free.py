@@ -16,12 +16,13 @@ import numpy as np
 
 from litesmith.model import ABSENT, Model, Operator, Subgraph
 from litesmith.optimize._calibrate import entry_points, observed_tensors
+from litesmith.optimize._input_range import ASSUMED_DEVIATIONS
 from litesmith.optimize._lstm import CELL_STATE
-from litesmith.optimize._ranges import Range, Ranges
+from litesmith.optimize._ranges import Range, Ranges, tensor_counts
 from litesmith.optimize._rules import LSTM_KINDS, RULES
 
 Array = np.ndarray[Any, Any]
-_SPREAD = 6.0  # standard deviations that count as reachable
+_SPREAD = ASSUMED_DEVIATIONS
 _LSTM_CELL = 16.0
 _BOUNDED = {
     "LOGISTIC": (0.0, 1.0), "SOFTMAX": (0.0, 1.0), "TANH": (-1.0, 1.0), "RELU6": (0.0, 6.0),
@@ -73,7 +74,7 @@ def data_free_ranges(model: Model, *, inputs: Mapping[str, tuple[float, float]] 
                 reach = float(getattr(op.options, "cell_clip", 0.0)) or _LSTM_CELL
                 cell = op.inputs[CELL_STATE]
                 entries.append(Range(number, cell, graph.tensors[cell].name, -reach, reach, -reach, reach))
-    return Ranges("data-free", 0, tuple(entries))
+    return Ranges("data-free", 0, tuple(entries), tensor_counts(model))
 
 
 def _propagate(graph: Subgraph, given: Mapping[str, tuple[float, float]]) -> dict[int, _Spread]:

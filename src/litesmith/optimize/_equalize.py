@@ -39,9 +39,10 @@ from litesmith.model._expose import expose
 from litesmith.optimize._arithmetic import largest_integer
 from litesmith.optimize._calibrate import MEMORY_BUDGET_BYTES, entry_points, within_budget
 from litesmith.optimize._channel_groups import ChannelGroup, channel_groups
+from litesmith.optimize._plan import wanted_schemes
 from litesmith.optimize._rules import RULES
 from litesmith.optimize._run import Data, Feed, GraphRunner
-from litesmith.optimize._scheme import SCHEMES, Scheme, find_scheme
+from litesmith.optimize._scheme import SCHEMES, Scheme
 from litesmith.optimize._segments import spread_samples
 from litesmith.optimize._shared_constants import shared_places
 from litesmith.progress import task
@@ -63,13 +64,19 @@ _STILL = 1e-3
 
 def apply(model: Model, request: Request, data: Data | None) -> Model:
     """Return the model with equalized channels; it computes the same."""
-    scheme = find_scheme(request.scheme)
-    if scheme.bits > 8:
-        return model  # nothing is rounded
     for signature, subgraph in entry_points(model):
+        schemes = _rounding_schemes(model, subgraph, request)
+        if not schemes:
+            continue
         samples = [] if data is None else spread_samples(model, data, _SAMPLES, signature=signature)
-        model = equalize(model, samples, subgraph=subgraph, scheme=scheme, per_channel=request.per_channel)
+        model = equalize(model, samples, subgraph=subgraph, scheme=schemes, per_channel=request.per_channel)
     return model
+
+
+def _rounding_schemes(model: Model, subgraph: int, request: Request) -> dict[int, Scheme]:
+    """Return the schemes of the operators whose weights or results are rounded to integers."""
+    wanted = wanted_schemes(model, subgraph, request.scheme, request.rules)
+    return {index: scheme for index, scheme in enumerate(wanted) if scheme.bits <= 8}
 
 
 def equalize(
@@ -77,20 +84,29 @@ def equalize(
     samples: Sequence[Feed],
     *,
     subgraph: int = 0,
-    scheme: Scheme = SCHEMES["int8"],
+    scheme: Scheme | Mapping[int, Scheme] = SCHEMES["int8"],
     per_channel: bool = True,
 ) -> Model:
-    """Return the model with equalized channels in one subgraph; without samples, by its weights alone."""
+    """Return the model with equalized channels in one subgraph; without samples, by its weights alone.
+
+    ``scheme`` is that of all operators, or of some by index; channels that none of those writes or reads stay as they are.
+    """
     graph = model.subgraphs[subgraph]
-    groups = channel_groups(graph, {index for number, index in shared_places(model) if number == subgraph})
+    schemes = scheme if isinstance(scheme, Mapping) else dict.fromkeys(range(len(graph.operators)), scheme)
+    found = channel_groups(graph, {index for number, index in shared_places(model) if number == subgraph})
+    groups = [group for group in found if any(index in schemes for index in (*group.readers, *group.writers))]
     if not groups:
         return model
     seen = _observe(model, subgraph, [t for group in groups for t in group.tensors], samples) if samples else {}
     if seen and per_channel:
-        chosen = {group: _by_activations(graph, group, seen, scheme) for group in groups}
+        chosen = {group: _by_activations(graph, group, seen, _first_scheme(group, schemes)) for group in groups}
     else:
         chosen = _by_weights(graph, groups, seen)
     return rescaled(model, (ChannelScales.nearest(subgraph, g.writers, g.readers, s) for g, s in chosen.items()))
+
+
+def _first_scheme(group: ChannelGroup, schemes: Mapping[int, Scheme]) -> Scheme:
+    return next(schemes[index] for index in (*group.readers, *group.writers) if index in schemes)
 
 
 @dataclass

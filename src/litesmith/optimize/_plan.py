@@ -149,6 +149,11 @@ def decide(
     return decisions, used
 
 
+def wanted_schemes(model: Model, subgraph: int, scheme: str, rules: Sequence[Rule]) -> list[Scheme]:
+    """Return what each operator of a subgraph is asked to be, whether that is possible or not."""
+    return [decision.scheme for decision in _wanted(model, subgraph, find_scheme(scheme), rules)[0]]
+
+
 def _is_head(decisions: Sequence[Decision], heads: Mapping[int, int], index: int) -> bool:
     """Say whether an operator belongs to a head that would be int8, and no rule wants it or the head's layer so."""
     if index not in heads or decisions[index].scheme.domain != "int8":

@@ -21,7 +21,7 @@ from litesmith.optimize._prune_patterns import check_pattern, check_shape, from_
 from litesmith.optimize._prune_reconstruct import measured_plan, reconstruct
 from litesmith.optimize._prune_reorder import reordered
 from litesmith.optimize._prune_speed import PruneSpeed, measured_speed
-from litesmith.optimize._prune_store import check_store, half_of, store_sparse, stored_bytes, unpack_sparse
+from litesmith.optimize._prune_store import check_store, half_of, store_notes, store_sparse, stored_bytes, unpack_sparse
 from litesmith.optimize._run import Data
 from litesmith.optimize._shared_constants import Place, keep_shared
 from litesmith.result import Result
@@ -170,7 +170,9 @@ def prune(
     weights = [(layer.subgraph, layer.weight) for layer in targets]
     pruned = keep_shared(source, pruned, weights)
     if store != "dense":
-        pruned = store_sparse(pruned, _with_shared(pruned, weights), half=half_of(store))
+        places = _with_shared(pruned, weights)
+        dense, pruned = pruned, store_sparse(pruned, places, half=half_of(store))
+        notes += store_notes(dense, pruned, places)
     if check:
         check_runs(model, pruned)
     coverage = _coverage(source, pruned, layers, reasons, errors, sparsity, pattern, chosen, budget, store, notes)

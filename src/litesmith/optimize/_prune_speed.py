@@ -7,15 +7,9 @@ from dataclasses import dataclass
 
 from litesmith.errors import SessionError
 from litesmith.model import Model
+from litesmith.optimize._prune_arm import expected_on_arm
 
-_SPARSE_ZEROS = 2 / 3
 EXPECTATION_X86 = "none on x86: XNNPACK multiplies with the zeros"
-EXPECTATION_ARM = (
-    "on Arm some, where XNNPACK takes its sparse kernels: weights stored sparse, two thirds or more of those of 1x1 "
-    "convolutions zero, and a net of nothing but a 3x3 stride-2 stem padded by 1 on each side, 1x1 and depthwise "
-    "convolutions up to a spatial mean; Keras MobileNets, padded on one side only, do not qualify"
-)
-"""tflite/delegates/xnnpack/README.md of LiteRT 2.3.0, "Sparse Inference"."""
 
 
 @dataclass(frozen=True)
@@ -61,5 +55,5 @@ def measured_speed(before: Model, after: Model, *, threads: int = 1, seconds: fl
         latency.summary.median for latency in result.latencies
     ]  # models one after the other, each with all kernels
     stock = found[0], found[len(kernels)]
-    expectation = f"{EXPECTATION_X86}; {EXPECTATION_ARM}"
+    expectation = f"{EXPECTATION_X86}; on Arm {expected_on_arm(after)}"
     return PruneSpeed(expectation, stock, None if note else found[3], note)

@@ -10,7 +10,7 @@ DEQUANTIZE that XNNPACK folds, and blocks, four of which share an index, in 32; 
 from __future__ import annotations
 
 from collections.abc import Callable, Iterable
-from dataclasses import replace
+from dataclasses import dataclass, replace
 from typing import Any
 
 import numpy as np
@@ -20,6 +20,7 @@ from litesmith.model import BITS, Model, Operator, Record, Subgraph, Tensor, spa
 from litesmith.model._sparsity import densify
 from litesmith.optimize._layer_rules import weight_layers
 from litesmith.optimize._prune_patterns import BLOCK
+from litesmith.result import Result
 
 _Known = dict[Any, tuple[Tensor, Tensor]]
 """Tensors as they were, with what they became, by what tells apart tensors of one buffer."""
@@ -30,6 +31,72 @@ _HALF_ERROR = 1e-6
 """The relative square error from which 16 bits are too few: weights far below 1e-4 or above 65504."""
 _BLOCK_FILL = 0.9
 """The share of non-zeros in the blocks that have one from which weights count as pruned in blocks."""
+
+
+@dataclass(frozen=True)
+class StoreCoverage(Result, kind="store", schema=1):
+    """What storing zeros sparse did.
+
+    Attributes:
+        sparse, layers: how many layers are stored sparse, of how many.
+        constant_bytes: of all constants with the indices of sparse ones, before and after.
+        notes: what else one should know.
+    """
+
+    sparse: int
+    layers: int
+    constant_bytes: tuple[int, int]
+    notes: tuple[str, ...]
+
+
+@dataclass(frozen=True)
+class Stored:
+    """The model with zeros left out, and what was done."""
+
+    model: Model
+    coverage: StoreCoverage
+
+
+def stored(model: Model, *, half: bool | None = None) -> Stored:
+    """Return the model with weights that have many zeros stored sparse, and a report of it."""
+    places = {(layer.subgraph, layer.weight) for layer in weight_layers(model)}
+    packed = store_sparse(model, places, half=half)
+    sparse = sum(packed.subgraphs[number].tensors[index].sparsity is not None for number, index in places)
+    sizes = _constant_bytes(model), _constant_bytes(packed)
+    return Stored(packed, StoreCoverage(sparse, len(places), sizes, tuple(store_notes(model, packed, places))))
+
+
+def store_notes(before: Model, after: Model, weights: Iterable[tuple[int, int]]) -> list[str]:
+    """Return what one should know of weights, by (subgraph, tensor), that were to be stored sparse."""
+    pairs = [(m, i, before.subgraphs[m].tensors[i], after.subgraphs[m].tensors[i]) for m, i in sorted(weights)]
+    halved = [old.name for _, _, old, new in pairs if new.dtype == "float16" != old.dtype]
+    refused = [
+        old.name
+        for number, index, old, new in pairs
+        if new.sparsity is None and old.dtype == "int8" and index in _dense_only(before.subgraphs[number])
+        if _is_smaller(_smallest(old, half=False))
+    ]
+    notes = []
+    if halved:
+        notes.append(
+            f"values stored sparse are rounded to float16, those of {_named(halved)}; to keep all bits, store them as "
+            "sparse32 (--store sparse32)"
+        )
+    if refused:
+        notes.append(
+            f"zeros stay in the file in {_named(refused)}: LiteRT 2.3.0 does not run FULLY_CONNECTED with int8 weights "
+            "stored sparse"
+        )
+    return notes
+
+
+def _named(names: list[str]) -> str:
+    return repr(names[0]) + (f" and {len(names) - 1} more" if names[1:] else "")
+
+
+def _constant_bytes(model: Model) -> int:
+    buffers = {id(t.buffer): stored_bytes(t) for g in model.subgraphs for t in g.tensors if t.buffer is not None}
+    return sum(buffers.values())
 
 
 def half_of(store: str) -> bool | None:
@@ -123,8 +190,7 @@ def _once(known: _Known, tensor: Tensor, make: Callable[[Tensor], Tensor]) -> Te
 def _stored(graph: Subgraph, weights: list[int], half: bool | None, known: _Known) -> Subgraph:
     tensors, front = list(graph.tensors), []
     renamed: dict[int, int] = {}
-    # XNNPACK of LiteRT 2.3.0 fails to prepare an int8 FULLY_CONNECTED whose weights come from a DENSIFY.
-    dense_only = {op.inputs[1] for op in graph.operators if op.kind == "FULLY_CONNECTED"}
+    dense_only = _dense_only(graph)
     for index in weights:
         tensor = tensors[index]
         if tensor.buffer is None or tensor.sparsity is not None or tensor.dtype not in ("float32", "int8"):
@@ -144,6 +210,11 @@ def _stored(graph: Subgraph, weights: list[int], half: bool | None, known: _Know
         renamed[index] = len(tensors) - 1
     operators = [replace(op, inputs=tuple(renamed.get(t, t) for t in op.inputs)) for op in graph.operators]
     return replace(graph, tensors=tuple(tensors), operators=(*front, *operators))
+
+
+def _dense_only(graph: Subgraph) -> set[int]:
+    """Return weights that stay dense in int8: XNNPACK of LiteRT 2.3.0 fails to prepare a FULLY_CONNECTED behind DENSIFY."""
+    return {op.inputs[1] for op in graph.operators if op.kind == "FULLY_CONNECTED"}
 
 
 def _conversion(kind: str, source: int, target: int) -> Operator:

@@ -9,11 +9,13 @@ from dataclasses import replace
 
 from litesmith.errors import OptimizeError, UsageError
 from litesmith.model import Model
+from litesmith.model._channel_scales import recorded, rescaled
 from litesmith.optimize._build import Quantized, build
 from litesmith.optimize._calibrate import DEFAULT_METHOD, calibrate
 from litesmith.optimize._cluster_shared import BREAKING, shared_weights
 from litesmith.optimize._coverage import Coverage
 from litesmith.optimize._data_free import data_free_ranges
+from litesmith.optimize._input_range import InputRange, input_ranges
 from litesmith.optimize._layer_rules import sharing_layers, weight_layers
 from litesmith.optimize._ranges import Ranges
 from litesmith.optimize._recovery import RECOVERY_MODULES, default_passes, in_order, recovered
@@ -29,6 +31,7 @@ def quantize(
     scheme: str = "int8",
     data: Data | None = None,
     ranges: Ranges | None = None,
+    input_range: InputRange | None = None,
     rules: Sequence[Rule | str] = (),
     io: str = "float",
     per_channel: bool = True,
@@ -55,7 +58,10 @@ def quantize(
             with less precision; or "float", which with rules quantizes only what they match.
         data: samples for calibration, and for recovery passes that need them.
         ranges: of the activations, where they are known already; with neither data nor ranges, integer schemes take
-            data-free ranges and say so. Passes that change activations or ranges find others, on the data.
+            data-free ranges and say so. Passes that change activations or ranges find others, on the data. Those that
+            an earlier result had, with channels rescaled, bring what these were rescaled by.
+        input_range: without data, between what the input lies, as (low, high), or by name where there are several; by
+            default as the file's metadata tell, or else as if it were normalized. The report says which.
         rules: other schemes for single operators, as Rule or ``scheme:match``; later ones win.
         io: the type of the model's inputs and outputs: "float", or "int8" or "int16" where activations are integers.
         per_channel: whether weights have a scale for each output channel.
@@ -95,30 +101,42 @@ def quantize(
     unknown = [name for name in recover or () if name not in RECOVERY_MODULES]
     if unknown:
         raise UsageError(f"there is no recovery pass {unknown[0]!r}; choose from {', '.join(RECOVERY_MODULES)}")
+    is_static = any(scheme.is_static for scheme in request.schemes)
+    _check_input_range(input_range, scheme, is_needed=is_static and data is None and ranges is None)
     refuse_quantized(model)
+    original, notes = model, list[str]()
+    if ranges is not None:
+        ranges.check(model)
+        model = _rescaled_as_seen(model, ranges) if is_static else model
+        notes += ["channels are rescaled as when the ranges were found (equalize)"] if model is not original else []
     shared = shared_weights(model, request.schemes)
     request = replace(request, weights={**shared, **(weights or {})})
     chosen = None if data is None else repeatable(data, samples)
 
-    names, notes = tuple(recover or ()), []
+    names = tuple(recover or ())
     if recover is None and chosen is not None and ranges is None:
         names = default_passes(request)
         dropped = [name for name in names if shared and name in BREAKING]
         names = tuple(name for name in names if name not in dropped)
         notes += _dropped_note(model, shared, dropped) if dropped else []
     passes = in_order(names)
-    if any(scheme.is_static for scheme in request.schemes) and ranges is not None:
+    if is_static and ranges is not None:
         notes += _replaced_ranges_note(passes, has_data=chosen is not None)
     if "equalize" in passes:
         notes += _left_alone_note(model)
     request = replace(request, add_biases="result" in passes.values())
 
+    inputs: dict[str, tuple[float, float]] = {}
+    if is_static and chosen is None and ranges is None:
+        inputs, about_inputs = input_ranges(model, input_range)
+        notes += about_inputs
+
     @functools.cache
     def observed(source: Model, method: str) -> Ranges:
-        return data_free_ranges(source) if chosen is None else calibrate(source, chosen, method=method)
+        return data_free_ranges(source, inputs=inputs) if chosen is None else calibrate(source, chosen, method=method)
 
     def calibrated(source: Model, method: str) -> Ranges | None:
-        if not any(scheme.is_static for scheme in request.schemes):
+        if not is_static:
             return None
         if method == "minmax" and "clip" in passes and chosen is not None:  # one pass over the samples gives both
             return observed(source, "percentile").as_seen()
@@ -128,7 +146,33 @@ def quantize(
     _complain(result.coverage, strict=strict, allow_unused_rules=allow_unused_rules)
     if passes:
         result = recovered(model, result, request, passes, chosen, calibrated, check=check, forced=recover is not None)
-    return replace(result, coverage=replace(result.coverage, notes=(*result.coverage.notes, *notes)))
+    coverage = replace(result.coverage, notes=(*result.coverage.notes, *notes))
+    return replace(result, coverage=coverage, ranges=_with_channel_scales(result, original))
+
+
+def _check_input_range(given: InputRange | None, scheme: str, *, is_needed: bool) -> None:
+    if given is not None and not is_needed:
+        raise UsageError(
+            f"a range of the input is for integers without data: the scheme {scheme}, the data or the ranges given need "
+            "none; leave it out (--input-range)"
+        )
+
+
+def _rescaled_as_seen(model: Model, ranges: Ranges) -> Model:
+    """Return the model with the channels that it had when its ranges were seen."""
+    try:
+        return rescaled(model, ranges.channel_scales)
+    except (IndexError, KeyError, ValueError):
+        raise OptimizeError(
+            "the channel_scales kept with the ranges do not fit the layers of this model; calibrate this model"
+        ) from None
+
+
+def _with_channel_scales(result: Quantized, original: Model) -> Ranges | None:
+    """Return the ranges that were used with what makes them those of the original: how its channels were rescaled."""
+    if result.ranges is None:
+        return None
+    return replace(result.ranges, channel_scales=recorded(result.model)[len(recorded(original)) :])
 
 
 def _dropped_note(model: Model, shared: Overrides, dropped: Sequence[str]) -> list[str]:

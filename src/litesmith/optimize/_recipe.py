@@ -23,7 +23,7 @@ import itertools
 import re
 import sys
 import typing
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
@@ -31,11 +31,13 @@ from typing import Any
 from litesmith.errors import RecipeError, UsageError
 from litesmith.model import Model
 from litesmith.optimize._calibrate import DEFAULT_METHOD
+from litesmith.optimize._coverage import Coverage
 from litesmith.optimize._quantize import quantize
 from litesmith.optimize._range_methods import METHODS
 from litesmith.optimize._recovery import RECOVERY_MODULES
 from litesmith.optimize._scheme import SCHEMES, Rule
 from litesmith.optimize._weight_ranges import WEIGHT_METHODS
+from litesmith.result import Result
 
 Value = str | int | float | bool | tuple[str, ...]
 
@@ -55,6 +57,18 @@ class Option:
     default: Value | None = None
 
 
+class Covered(typing.Protocol):
+    """What a step makes that can tell what became of each layer or operator."""
+
+    @property
+    def model(self) -> Model:
+        """The model after the step."""
+
+    @property
+    def coverage(self) -> Result | None:
+        """What was done and what was not, and why; None where there is nothing to say."""
+
+
 @dataclass(frozen=True)
 class StepKind:
     """A kind of step: its options, which of them an unnamed number sets, what it does, and when it may come.
@@ -63,7 +77,7 @@ class StepKind:
     """
 
     options: Mapping[str, Option]
-    apply: Callable[[Model, Step, Any], Model]
+    apply: Callable[[Model, Step, Any], Model | Covered]
     number: str = ""
     takes_rules: bool = False
     stage: int | None = None
@@ -99,6 +113,11 @@ class Step:
     def get(self, option: str) -> Any:
         """Return the value of an option, given or default."""
         return self.options.get(option, _kind(self.name).options[option].default)
+
+    @property
+    def quantizes(self) -> bool:
+        """Whether numbers have fewer bits after it; "relaxed" changes none."""
+        return (self.name in SCHEMES and self.name != "relaxed") or "qat" in self.options
 
     def __str__(self) -> str:
         words = [_option_text(self.name, key, value) for key, value in self.options.items()]
@@ -224,6 +243,17 @@ class Recipe:
         """Whether a step trains, so that samples to train on are needed."""
         return any(_kind(step.name).trains for step in self.steps)
 
+    @property
+    def before_quantizing(self) -> Recipe | None:
+        """The steps before the one that quantizes, which make the float model of it; None where none does.
+
+        Example:
+            >>> str(Recipe.parse("prune(0.5) → int8 → sparse").before_quantizing)
+            'prune(0.5)'
+        """
+        number = next((n for n, step in enumerate(self.steps) if step.quantizes), None)
+        return None if number is None else Recipe(self.steps[:number])
+
     def apply(self, model: Model, data: Any = None, *, train: Any = None) -> Model:
         """Return the model after all steps.
 
@@ -232,11 +262,42 @@ class Recipe:
             data: samples for the steps that need some, such as for calibration.
             train: samples for the steps that train; ``data`` by default.
         """
+        return self.apply_with_coverage(model, data, train=train)[0]
+
+    def apply_with_coverage(
+        self, model: Model, data: Any = None, *, train: Any = None
+    ) -> tuple[Model, Coverage | None]:
+        """Return the model after all steps, and the coverage of the one that quantizes; same arguments as ``apply``."""
+        coverage = None
+        for _, made, found in self.applied(model, data, train=train):
+            model = made
+            coverage = found if isinstance(found, Coverage) else coverage
+        return model, coverage
+
+    def applied(
+        self, model: Model, data: Any = None, *, train: Any = None
+    ) -> Iterator[tuple[Step, Model, Result | None]]:
+        """Yield each step with the model after it and what it reports; same arguments as ``apply``."""
         self.check_order()
         for step in self.steps:
             kind = _kind(step.name)
-            model = kind.apply(model, step, train if kind.trains and train is not None else data)
-        return model
+            made = kind.apply(model, step, train if kind.trains and train is not None else data)
+            model, coverage = (made, None) if isinstance(made, Model) else (made.model, made.coverage)
+            yield step, model, coverage
+
+    def in_order(self) -> Recipe:
+        """Return the recipe with its steps in the order in which none undoes another.
+
+        Example:
+            >>> str(Recipe.parse("int8 → cluster(32) → prune(0.8)").in_order())
+            'prune(0.8) → cluster(32) → int8'
+        """
+        stage, staged = 0, []
+        for step in self.steps:
+            own = _kind(step.name).stage
+            stage = stage if own is None else own
+            staged.append((stage, step))
+        return Recipe(tuple(step for _, step in sorted(staged, key=lambda pair: pair[0])))
 
     def check_order(self) -> None:
         """Raise where a step would undo one before it."""
@@ -245,7 +306,7 @@ class Recipe:
             if (_kind(before.name).stage or 0) > (_kind(after.name).stage or 0):
                 raise RecipeError(
                     f"the step {after.name!r} comes after {before.name!r}, which would undo it or stand in its way; put "
-                    f"{after.name!r} first"
+                    f"{after.name!r} first: {self.in_order()}"
                 )
 
 
@@ -358,8 +419,8 @@ def quantize_arguments(step: Step) -> dict[str, Any]:
     return {"scheme": step.name, "rules": step.rules, **arguments}
 
 
-def _apply_quantize(model: Model, step: Step, data: Any) -> Model:
-    return quantize(model, data=data, **quantize_arguments(step)).model
+def _apply_quantize(model: Model, step: Step, data: Any) -> Covered:
+    return quantize(model, data=data, **quantize_arguments(step))
 
 
 def _register_schemes(names: Sequence[str]) -> None:
