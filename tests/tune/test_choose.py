@@ -3,6 +3,7 @@
 
 from __future__ import annotations
 
+import shlex
 from pathlib import Path
 
 import pytest
@@ -25,7 +26,6 @@ def test_it_measures_picks_and_remembers() -> None:
     assert first.pick == 0
     assert first.variants[0].measured is not None
     assert first.variants[0].measured.memory_bytes > 0
-    assert first.command.startswith("litesmith zoo build ds_cnn")
     assert first.cached == 0
     assert again.cached == 1
     assert again.variants[0].measured == first.variants[0].measured
@@ -60,6 +60,31 @@ def test_mistakes_are_told() -> None:
     for bad in ({"task": "poetry"}, {"precision": "int3"}, {"dataset": "MNIST"}):
         with pytest.raises(UsageError):
             choose(**bad)  # type: ignore[arg-type]
+
+
+@pytest.mark.parametrize(
+    ("precision", "asked"),
+    [("int8", ("--task", "person-detection")), ("float", ("--task", "image-classification", "--min-accuracy", 81))],
+)
+def test_the_next_command_makes_the_file_that_was_measured(
+    litesmith: Command, tmp_path: Path, precision: str, asked: tuple[object, ...]
+) -> None:
+    done = litesmith("choose", *asked, "--precision", precision, "--save", "c.json", "--workers", 1)
+    printed = next(line for line in done.stdout.splitlines() if line.startswith("next: "))
+    for command in printed.removeprefix("next: ").split(" && "):
+        name, *words = shlex.split(command)
+        made = litesmith(*words)
+        assert (name, made.returncode) == ("litesmith", 0), made.stderr
+    choice = Choice.from_json(tmp_path / "c.json")
+    assert choice.pick is not None
+    pick = choice.variants[choice.pick]
+    file = tmp_path / words[words.index("-o") + 1]
+
+    assert pick.precision == precision
+    assert pick.measured is not None
+    assert file.stat().st_size == pick.measured.size_bytes
+    assert "the weights are random" in done.stdout
+    assert ("--data" in done.stdout) == (precision == "int8")
 
 
 def test_the_command_line(litesmith: Command, tmp_path: Path) -> None:

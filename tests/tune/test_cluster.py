@@ -16,7 +16,7 @@ from pathlib import Path
 from typing import Any
 
 import pytest
-from tests.tune.conftest import quick_tune
+from tests.tune.conftest import QUICK, quick_tune
 
 from litesmith import samples
 from litesmith.errors import DeviceError
@@ -124,6 +124,71 @@ def test_a_cluster_trains_the_same_file(cluster: Cluster, tmp_path: Path) -> Non
     assert result.workers == 2
     assert (one.status, one.file) == ("done", content_hash(question.made(recipes[0])))
     assert (two.status, two.file != one.file) == ("done", True)
+
+
+def _kill_when(path: Path, *victims: subprocess.Popen[str], marks: Sequence[str] = ('"key"',)) -> threading.Thread:
+    """Kill processes once a journal has all of some words."""
+
+    def kill() -> None:
+        while not path.exists() or not all(mark in path.read_text() for mark in marks):
+            time.sleep(0.01)
+        for victim in victims:
+            victim.kill()
+
+    killer = threading.Thread(target=kill)
+    killer.start()
+    return killer
+
+
+@pytest.fixture
+def _impatient(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr("litesmith.tune._cluster.CHECK_S", 0.1)
+    monkeypatch.setattr("litesmith.tune._cluster.PATIENCE_S", 1.0)
+
+
+@pytest.mark.usefixtures("_impatient")
+def test_without_the_worker_that_measures_the_search_ends_and_says_so(
+    cluster: Cluster, finished: Tuned, tmp_path: Path
+) -> None:
+    meter = cluster.worker("--resources", "latency=1")
+    cluster.worker()
+    journal = tmp_path / "run/trials.jsonl"
+    killer = _kill_when(journal, meter, marks=[f'"recipe": "{recipe}"' for recipe in QUICK["only"]])
+    with pytest.raises(DeviceError, match=r"measures latency left.*latency=1.*goes on where it was"):
+        quick_tune(tmp_path / "run", cluster=cluster.address, seconds=60.0)
+    killer.join()
+    cluster.worker("--resources", "latency=1")
+    again = quick_tune(tmp_path / "run", cluster=cluster.address)
+
+    assert [(t.recipe, t.file) for t in again.trials] == [(t.recipe, t.file) for t in finished.trials]
+    assert any("3 trials were finished in an earlier run" in note for note in again.notes), again.notes
+    assert all(t.timing is not None for t in again.trials)
+
+
+@pytest.mark.usefixtures("_impatient")
+def test_without_any_worker_the_search_ends_and_says_so(cluster: Cluster, tmp_path: Path) -> None:
+    killer = _kill_when(tmp_path / "run/trials.jsonl", cluster.worker(), cluster.worker())
+    with pytest.raises(DeviceError, match="has no workers any more; start some"):
+        quick_tune(tmp_path / "run", cluster=cluster.address)
+    killer.join()
+
+    assert '"baseline"' in (tmp_path / "run/trials.jsonl").read_text(), "what was finished is kept"
+
+
+@pytest.mark.usefixtures("_impatient")
+def test_without_a_scheduler_any_more_the_search_ends_and_says_so(cluster: Cluster, tmp_path: Path) -> None:
+    cluster.worker()
+    killer = _kill_when(tmp_path / "run/trials.jsonl", cluster.scheduler)
+    with pytest.raises(DeviceError, match="does not answer any more"):
+        quick_tune(tmp_path / "run", cluster=cluster.address)
+    killer.join()
+
+
+def test_a_cluster_without_workers_is_told(cluster: Cluster, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr("litesmith.tune._cluster.CONNECT_S", 1)
+
+    with pytest.raises(DeviceError, match="has no workers; start some with `dask worker tcp://"):
+        quick_tune(tmp_path, cluster=cluster.address)
 
 
 def test_an_address_without_a_scheduler_is_told(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:

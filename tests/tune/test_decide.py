@@ -17,8 +17,9 @@ from litesmith.runtime import native_tier
 from litesmith.tune import Budget, Trial, pareto
 from litesmith.tune._budget import parse_bytes, parse_milliseconds, parse_seconds, parse_share
 from litesmith.tune._candidates import RECOVERY, SCHEMES, first_counts, known, own_schemes, promoted, ranked
-from litesmith.tune._decide import decide, excesses, ranking
+from litesmith.tune._decide import Verdict, decide, excesses, ranking
 from litesmith.tune._jobs import Weight
+from litesmith.tune._measuring import Measuring
 from litesmith.tune._sequential import ALPHA, refuted_after
 from litesmith.tune._trial import Score, Timing
 from litesmith.tune._tune import _measure_and_verify
@@ -219,22 +220,38 @@ def test_weak_layers_come_in_the_order_of_error_for_each_byte() -> None:
 
 
 class Bench:
-    """A search whose latencies and held-out drops are known beforehand."""
+    """A search whose latencies, held-out drops and accelerators are known beforehand."""
 
-    def __init__(self, trials: list[Trial], lost: dict[int, float]) -> None:
+    def __init__(self, trials: list[Trial], lost: dict[int, float], budget: Budget | None = None) -> None:
         self.trials = {t.number: t for t in trials}
-        self.budget, self.drop_bound = Budget(max_drop=0.01), 0.01
+        self.budget, self.drop_bound = budget or Budget(max_drop=0.01), 0.01
+        self.measuring = Measuring((1, 2))
         self.lost = lost
-        self.threads: dict[int, tuple[int, ...]] = {}
+        self.left_out: list[tuple[str, str]] = []
+        self.measured: list[int] = []
+        self.two_threads_ms: dict[int, float] = {}
+        self.accelerated_ms: dict[int, float] = {}
 
-    def measure(self, trials: list[Trial], *, threads: tuple[int, ...] = (1,), seconds: float) -> None:
-        assert seconds > 0
-        self.threads |= {t.number: threads for t in trials}
+    def measure(self, trials: list[Trial]) -> None:
+        self.measured += [t.number for t in trials]
+        for number, ms in self.two_threads_ms.items():
+            self.trials[number] = replace(self.trials[number], threads=(Timing(2, ms, ms, ms, 4.0),))
 
     def verify(self, trials: list[Trial]) -> None:
         for t in trials:
-            score = Score(0.92, 0.91, 0.93, 500, None if t.number == 0 else drop(self.lost[t.number]))
+            score = Score(0.92, 0.91, 0.93, 500, None if t.number == 0 else drop(self.lost.get(t.number, 0.0)))
             self.trials[t.number] = replace(t, held_out=score)
+
+    def on_accelerators(self, trials: list[Trial]) -> tuple[int, ...]:
+        for t in trials:
+            ms = self.accelerated_ms.get(t.number)
+            timing = None if ms is None else Timing(1, ms, ms, ms, 4.0, "webgpu")
+            self.trials[t.number] = replace(t, accelerated=timing)
+        return tuple(t.number for t in trials)
+
+    @property
+    def verdict(self) -> Verdict:
+        return decide(tuple(self.trials.values()), self.budget, self.drop_bound)
 
 
 def test_one_that_the_held_out_split_refutes_makes_way_for_the_next() -> None:
@@ -246,8 +263,67 @@ def test_one_that_the_held_out_split_refutes_makes_way_for_the_next() -> None:
         trial(3, "int8", 0.60, 1.0, 3_500),
     ]
     search = Bench(trials, {1: 0.0, 2: 0.02, 3: 0.3})
-    _measure_and_verify(search, 2, 1.0)  # type: ignore[arg-type]
+    _measure_and_verify(search)  # type: ignore[arg-type]
 
     assert search.trials[1].held_out is not None
-    assert search.threads[1] == (1, 2)
-    assert decide(tuple(search.trials.values()), search.budget, search.drop_bound).winner == 1
+    assert search.measured == [0, 1, 2, 3]
+    assert search.verdict.winner == 1
+
+
+def test_every_file_of_the_front_is_scored_on_the_held_out_split() -> None:
+    trials = [trial(n, f"r{n}" if n else "", 0.92 - 0.001 * n, 4.0 - 0.1 * n, 1000 - n) for n in range(20)]
+    search = Bench(trials, {})
+    _measure_and_verify(search)  # type: ignore[arg-type]
+    front = pareto(tuple(search.trials.values()))
+
+    assert len(front) == 20
+    assert all(t.held_out is not None for t in front)
+
+
+def test_a_file_that_needs_two_threads_to_be_within_the_bound_may_win() -> None:
+    """Eight larger files are within the bound with one thread; the smallest is with two."""
+    trials = [trial(n, f"r{n}" if n else "", 0.92, 1.0, 1000 - n) for n in range(9)]
+    small = trial(9, "small", 0.92, 3.0, 100)
+    search = Bench([*trials, small], {}, Budget(max_drop=0.01, max_latency_ms=2.0, minimize="size"))
+    search.two_threads_ms = {9: 1.6}
+    _measure_and_verify(search)  # type: ignore[arg-type]
+
+    assert search.measured == list(range(10))
+    assert search.verdict.winner == 9
+    assert "it wants 2 threads" in search.verdict.reasons
+
+
+def test_an_accelerator_brings_a_file_within_the_bound_and_is_named() -> None:
+    trials = [
+        trial(0, "", 0.92, 4.0, 14_000),
+        trial(1, "float16", 0.92, 4.0, 7_000),
+        trial(2, "int8", 0.60, 1.0, 3_500),
+    ]
+    search = Bench(trials, {2: 0.3}, Budget(max_drop=0.01, max_latency_ms=2.0))
+    search.accelerated_ms = {1: 1.5}
+    _measure_and_verify(search)  # type: ignore[arg-type]
+    assert search.verdict.winner is None, "nobody asked for accelerators"
+
+    search.measuring = Measuring((1, 2), accelerators=9)
+    tried = _measure_and_verify(search)  # type: ignore[arg-type]
+
+    assert tried == (1,), "a file that loses too much is not tried, nor one that another beats in everything"
+    assert search.verdict.winner == 1
+    assert search.trials[1].latency_ms == 1.5
+    assert "it wants the accelerator webgpu: 1.5 ms there" in search.verdict.reasons
+
+
+def test_the_cpu_is_taken_where_an_accelerator_is_hardly_faster() -> None:
+    made = trial(1, "int8", 0.92, 1.0, 100)
+    on = [replace(made, accelerated=Timing(1, ms, ms, ms, 4.0, "webgpu")).best_timing for ms in (0.97, 0.9)]
+
+    assert [timing.accelerator for timing in on if timing is not None] == ["", "webgpu"]
+
+
+def test_accelerators_that_were_not_tried_are_told() -> None:
+    trials = [trial(n, f"r{n}" if n else "", 0.92 - 0.001 * n, 4.0 - 0.1 * n, 1000 - n) for n in range(9)]
+    search = Bench(trials, {})
+    search.measuring = Measuring(accelerators=9)
+    _measure_and_verify(search)  # type: ignore[arg-type]
+
+    assert [name for name, _ in search.left_out] == [f"{t.name} on accelerators" for t in trials[2::-1]]

@@ -30,7 +30,7 @@ def test_every_candidate_is_measured_there_and_the_lock_says_so(board: Device, t
     assert result.device == lock.device == "ssh://board"
     assert all(trial.timing is not None for trial in result.trials if trial.status == "done")
     assert lock.measured_on == result.machine
-    assert lock.machine.versions == finished.machine.versions
+    assert lock.machine.versions.items() >= finished.machine.versions.items()
     assert result.layers, "the winner was not profiled there"
     assert [t.file for t in result.trials] == [t.file for t in finished.trials], (
         "where it is measured changes the files"

@@ -1,15 +1,18 @@
 # SPDX-License-Identifier: Apache-2.0
-"""What a search survives: kill -9, a crashing candidate, a killed worker, a full disk, two searches in one folder."""
+"""What a search survives: kill -9 at any moment, a crashing candidate, a killed worker, a full disk, two searches in one folder."""
 
 from __future__ import annotations
 
+import errno
 import json
 import os
+import resource
 import shutil
 import signal
 import subprocess
 import sys
 import time
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass, fields, replace
 from pathlib import Path
 from typing import Any
@@ -19,10 +22,11 @@ from tests.tune.conftest import OPTIONS, QUICK, quick_tune
 
 from litesmith import samples
 from litesmith.errors import UsageError
-from litesmith.tune import Budget, Trial, Tuned
-from litesmith.tune._jobs import Failure
+from litesmith.optimize import Recipe
+from litesmith.tune import Budget, Lock, Trial, Tuned
+from litesmith.tune._jobs import Failure, work
 from litesmith.tune._journal import Journal, only_one, write_whole
-from litesmith.tune._question import Question
+from litesmith.tune._question import Question, content_hash
 from litesmith.tune._search import Search
 from litesmith.tune._tune import ask
 from litesmith.tune._workers import LocalWorkers
@@ -150,9 +154,9 @@ def test_a_file_is_whole_or_not_there(tmp_path: Path) -> None:
     assert [p.name for p in tmp_path.iterdir()] == ["a"]
 
 
-def _command(*more: object) -> list[str]:
+def _command(*more: object, candidates: Sequence[str] = CANDIDATES) -> list[str]:
     model, data = samples.path(), samples.path("fashion-test.npz")
-    words = ["tune", model, "--data", data, *OPTIONS, *CANDIDATES, "-o", "run", "--workers", 1, *more]
+    words = ["tune", model, "--data", data, *OPTIONS, *candidates, "-o", "run", "--workers", 1, *more]
     return [sys.executable, "-m", "litesmith", *map(str, words)]
 
 
@@ -168,24 +172,43 @@ def _trials(path: Path) -> dict[str, dict[str, Any]]:
     return found
 
 
+def _has(count: int, fact: str = "key") -> Callable[[Path], bool]:
+    """Return whether so many trials in a folder's journal have a fact."""
+    return lambda folder: sum(bool(trial[fact]) for trial in _trials(folder / "trials.jsonl").values()) >= count
+
+
+MOMENTS: dict[str, Callable[[Path], bool]] = {
+    "the first candidate": _has(1),
+    "the second candidate": _has(2),
+    "the third candidate": _has(3),
+    "latency": _has(4),  # all are scored: the next line of the journal has a latency
+    "the float model on held-out samples": _has(1, "timing"),
+    "candidates on held-out samples": lambda folder: any(folder.glob("files/*-held_out-*.npz")),
+    "latency with several threads": _has(1, "held_out"),
+    "the layers of the winner": _has(1, "threads"),
+}
+"""What a search is at, and how its folder shows that."""
+
+
 def test_killed_again_and_again_it_repeats_and_loses_no_finished_trial(finished: Tuned, tmp_path: Path) -> None:
-    journal = tmp_path / "run/trials.jsonl"
+    folder = tmp_path / "run"
     kept: dict[str, dict[str, Any]] = {}
-    for wanted in (1, 2, 3, 4):
+    for moment, has_come in MOMENTS.items():
         process = subprocess.Popen(
             _command(), cwd=tmp_path, stdout=subprocess.DEVNULL, stderr=subprocess.DEVNULL, start_new_session=True
         )
-        while process.poll() is None and len(_trials(journal)) < wanted:
+        while process.poll() is None and not has_come(folder):
             time.sleep(0.02)
         process.send_signal(signal.SIGKILL)
         process.wait()
-        after = _trials(journal)
+        after = _trials(folder / "trials.jsonl")
         for key, record in kept.items():
-            assert (after[key]["build_s"], after[key]["score_s"]) == (record["build_s"], record["score_s"])
+            for fact in ("build_s", "score_s", "held_out") if record["held_out"] else ("build_s", "score_s"):
+                assert after[key][fact] == record[fact], f"{fact} was found again after a kill during {moment}"
         assert set(after) >= set(kept)
         kept = after
     done = subprocess.run(_command(), cwd=tmp_path, capture_output=True, text=True, check=False)
-    result = Tuned.from_json(tmp_path / "run/tune.json")
+    result = Tuned.from_json(folder / "tune.json")
 
     assert done.returncode == 0, done.stderr
     assert len(kept) == 4
@@ -194,7 +217,64 @@ def test_killed_again_and_again_it_repeats_and_loses_no_finished_trial(finished:
     assert [(t.recipe, t.file, t.score) for t in result.trials] == [
         (t.recipe, t.file, t.score) for t in finished.trials
     ]
-    assert (tmp_path / "run/winner.tflite").read_bytes() == (Path(finished.folder) / "winner.tflite").read_bytes()
+    assert (folder / "winner.tflite").read_bytes() == (Path(finished.folder) / "winner.tflite").read_bytes()
+    _assert_complete(folder)
+
+
+KILLED_WHILE_WRITING = """
+import itertools, os, signal, sys
+from litesmith.cli import main
+from litesmith.tune import _tune
+
+write, count, fatal = _tune.write_whole, itertools.count(), int(sys.argv.pop(1))
+
+def write_or_die(path, content):
+    if next(count) == fatal:
+        os.kill(os.getpid(), signal.SIGKILL)
+    write(path, content)
+
+_tune.write_whole = write_or_die
+main()
+"""
+
+
+@pytest.mark.parametrize("fatal", [0, 2, 4, 5], ids=["winner", "lock", "journal", "front"])
+def test_killed_while_it_writes_it_leaves_nothing_of_another_search(
+    finished: Tuned, tmp_path: Path, fatal: int
+) -> None:
+    folder = tmp_path / "run"
+    shutil.copytree(finished.folder, folder)
+    before = _trials(folder / "trials.jsonl")
+    command = _command(candidates=("--only", "float16"))  # another winner: the smallest of all is not among them
+    killed = [sys.executable, "-c", KILLED_WHILE_WRITING, str(fatal), *command[3:]]
+    died = subprocess.run(killed, cwd=tmp_path, capture_output=True, text=True, check=False)
+    left = {name: (folder / name).exists() for name in ("winner.tflite", "recipe.toml", "litesmith.lock")}
+    written = (folder / "winner.tflite").read_bytes() if left["winner.tflite"] else b""
+    again = subprocess.run(command, cwd=tmp_path, capture_output=True, text=True, check=False)
+    result = Tuned.from_json(folder / "tune.json")
+
+    assert died.returncode == -signal.SIGKILL, died.stderr
+    assert list(left.values()) == [n < fatal for n in range(3)]
+    assert again.returncode == 0, again.stderr
+    assert result.winner is not None
+    assert finished.winner is not None
+    assert result.winner.file != finished.winner.file
+    assert not written or content_hash(written) == result.winner.file
+    for trial in result.trials:
+        assert (trial.build_s, trial.score_s) == (before[trial.key]["build_s"], before[trial.key]["score_s"])
+    _assert_complete(folder)
+
+
+def _assert_complete(folder: Path) -> None:
+    """Check that a folder has all that a search leaves, of one search."""
+    result, lock = Tuned.from_json(folder / "tune.json"), Lock.from_json(folder / "litesmith.lock")
+    files = {content_hash(path.read_bytes()) for path in (folder / "pareto").glob("*.tflite")}
+    assert result.winner is not None
+    assert content_hash((folder / "winner.tflite").read_bytes()) == lock.winner_hash == result.winner.file
+    assert Recipe.from_toml(folder / "recipe.toml") == Recipe.parse(result.winner.recipe)
+    assert files == {t.file for t in result.trials if t.number in result.front}
+    assert set(_trials(folder / "trials.jsonl")) >= {t.key for t in result.trials}
+    assert (folder / "report.html").exists()
 
 
 @dataclass(frozen=True)
@@ -238,11 +318,24 @@ class Starved(Question):
         return super().observe(model, split, start, stop)
 
 
-def test_what_was_killed_is_tried_again_after_a_restart(tmp_path: Path) -> None:
+@dataclass(frozen=True)
+class Cramped(Starved):
+    """A question whose workers have no space on their disk, while there is a file."""
+
+    def observe(self, model: bytes, split: str, start: int, stop: int) -> dict[str, Any]:
+        if model != self.model and Path(self.killer).exists():
+            Path("/dev/full").write_bytes(b"a temporary file")
+        return super().observe(model, split, start, stop)
+
+
+@pytest.mark.parametrize(("kind", "reason"), [(Starved, "SIGKILL"), (Cramped, "no space left on the disk")])
+def test_what_was_killed_or_had_no_space_is_tried_again_after_a_restart(
+    tmp_path: Path, kind: type[Starved], reason: str
+) -> None:
     asked, _ = ask(samples.path(), samples.dataset("test"), limit=128)
     killer = tmp_path / "killer"
     killer.touch()
-    question = Starved(**{f.name: getattr(asked, f.name) for f in fields(asked)}, killer=str(killer))
+    question = kind(**{f.name: getattr(asked, f.name) for f in fields(asked)}, killer=str(killer))
     found, floats = [], []
     for _ in range(2):
         workers, journal = LocalWorkers(question, 1), Journal(tmp_path / "trials.jsonl")
@@ -257,7 +350,7 @@ def test_what_was_killed_is_tried_again_after_a_restart(tmp_path: Path) -> None:
         killer.unlink(missing_ok=True)
 
     assert [(t.status, t.transient) for t in found] == [("failed", True), ("done", False)]
-    assert "SIGKILL" in found[0].reason
+    assert reason in found[0].reason
     assert [t.status for t in floats] == ["done", "done"], "the float model failed for a moment"
 
 
@@ -292,11 +385,89 @@ def test_a_full_disk_is_recorded_and_the_search_goes_on(tmp_path: Path) -> None:
     failed = [t for t in result.trials if t.status == "failed"]
 
     assert "Traceback" not in done.stderr
+    assert done.returncode == 0, "there is a winner"
     assert failed
     assert all("no space" in t.reason for t in failed)
     assert result.winner is not None
     lines = [Trial.from_json(line) for line in done.stderr.splitlines() if line.startswith("{")]
     assert lines, "what was finished is in the journal"
+
+
+@dataclass(frozen=True)
+class KeepState:
+    """A job that writes the state of a training."""
+
+    path: str
+
+    def answer(self, question: object) -> None:
+        import torch
+
+        from litesmith.train import _checkpoint
+
+        _checkpoint.save(Path(self.path), {"weights": torch.zeros(100_000)})
+
+
+@dataclass(frozen=True)
+class KeepModel:
+    """A job that writes a model."""
+
+    path: str
+
+    def answer(self, question: object) -> None:
+        samples.model().save(self.path)
+
+
+@pytest.mark.parametrize(("kind", "reason"), [(KeepState, "no space left"), (KeepModel, "cannot be written")])
+def test_what_found_no_space_is_tried_again_and_leaves_the_old_file(tmp_path: Path, kind: Any, reason: str) -> None:
+    pytest.importorskip("torch", reason="the extra train is not installed")
+    (tmp_path / "file").write_bytes(b"old")
+    limits = resource.getrlimit(resource.RLIMIT_FSIZE)
+    resource.setrlimit(resource.RLIMIT_FSIZE, (10_000, limits[1]))
+    try:
+        failure = work(None, kind(str(tmp_path / "file")))
+    finally:
+        resource.setrlimit(resource.RLIMIT_FSIZE, limits)
+
+    assert isinstance(failure, Failure)
+    assert failure.transient
+    assert reason in failure.reason
+    assert [(p.name, p.read_bytes()) for p in tmp_path.iterdir()] == [("file", b"old")]
+
+
+@pytest.mark.parametrize(("full", "left"), [("winner.tflite", 0), ("pareto", 3)])
+def test_a_full_disk_at_the_end_leaves_no_winner_of_another_search(
+    finished: Tuned, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, full: str, left: int
+) -> None:
+    shutil.copytree(finished.folder, tmp_path / "run")
+
+    def write(path: Path, content: bytes) -> None:
+        if full in (path.name, path.parent.name):
+            raise OSError(errno.ENOSPC, "No space left on device")
+        write_whole(path, content)
+
+    monkeypatch.setattr("litesmith.tune._tune.write_whole", write)
+    result = quick_tune(tmp_path / "run", workers=1, minimize="drop")
+    names = [name for name in ("winner.tflite", "recipe.toml", "litesmith.lock") if (tmp_path / "run" / name).exists()]
+
+    assert len(names) == left
+    assert any("is full, so not all files were written" in note for note in result.notes)
+    assert result.winner is not None
+    assert finished.winner is not None
+    assert result.winner.file != finished.winner.file
+    if left:
+        assert content_hash((tmp_path / "run/winner.tflite").read_bytes()) == result.winner.file
+        assert Lock.from_json(tmp_path / "run/litesmith.lock").winner_hash == result.winner.file
+
+
+def test_a_page_that_cannot_be_written_is_a_note(finished: Tuned, tmp_path: Path) -> None:
+    shutil.copytree(finished.folder, tmp_path / "run")
+    (tmp_path / "run/report.html").unlink(missing_ok=True)
+    (tmp_path / "run/report.html").mkdir()
+    done = subprocess.run(_command("--json"), cwd=tmp_path, capture_output=True, text=True, check=False)
+
+    assert done.returncode == 0, done.stderr
+    assert Tuned.from_json(done.stdout).winner is not None
+    assert "! the page cannot be written to run: Is a directory" in done.stderr
 
 
 def _quoted(word: str) -> str:

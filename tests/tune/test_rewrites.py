@@ -3,6 +3,7 @@
 
 from __future__ import annotations
 
+from dataclasses import replace
 from pathlib import Path
 from types import SimpleNamespace
 from typing import Any
@@ -11,11 +12,13 @@ import numpy as np
 import pytest
 
 from litesmith import samples
+from litesmith.errors import OptimizeError
 from litesmith.model import Builder, Model
 from litesmith.optimize import Recipe
 from litesmith.targets import fix
 from litesmith.tune import Tuned, plan, reproduce, tune
 from litesmith.tune._jobs import REWRITES, FindRewrites
+from litesmith.tune._trial import Trial
 from litesmith.tune._tune import ask
 
 OPTIONS: dict[str, Any] = {"preprocess": "scale=1/255", "limit": 128, "max_drop": "50%", "effort": "quick"}
@@ -49,7 +52,8 @@ def test_every_candidate_of_its_own_begins_with_them(tuned: Tuned) -> None:
     assert own
     assert all(t.start == REWRITES and t.recipe == f"{REWRITES} → {t.body}" for t in own)
     assert {"int8", "dynamic", "float16"} <= {t.body for t in own}
-    assert all(t.status == "done" or t.reason for t in own)
+    assert {t.body for t in own if t.stage == "wider"} >= {"fold → dynamic", "fold → int8(same)"}
+    assert [(t.recipe, t.reason) for t in own if t.status != "done"] == []
 
 
 def test_the_files_have_them_and_the_lock_makes_the_winner_again(tuned: Tuned, tmp_path: Path) -> None:
@@ -74,7 +78,7 @@ def test_layers_are_compared_with_the_model_after_the_rewrites(tuned: Tuned) -> 
     trial = next(t for t in tuned.trials if t.body == "int8" and t.start)
     content = (Path(tuned.folder) / "files" / f"{trial.file}.tflite").read_bytes()
 
-    layers = Explain(content, trial.start).answer(question)
+    layers = Explain(content, trial.recipe).answer(question).layers
 
     compared = [layer.kind for layer in layers if layer.error_share is not None]
     assert compared.count("DEPTHWISE_CONV_2D") == 1
@@ -97,4 +101,39 @@ def test_a_model_of_any_batch_stays_one(assets: Path) -> None:
     question = SimpleNamespace(model=path.read_bytes())
 
     assert "a fixed batch" in fix(path, target="xnnpack").found.applied
-    assert FindRewrites().answer(question) == ()  # type: ignore[arg-type]
+    with pytest.raises(OptimizeError, match="would fix the batch"):
+        FindRewrites().answer(question)  # type: ignore[arg-type]
+
+
+def test_what_a_user_asks_for_with_them_is_tried_once(tmp_path: Path) -> None:
+    asked = (REWRITES, f"{REWRITES} → dynamic")
+    found = tune(
+        _striding(tmp_path / "model.tflite"), samples.path("fashion-test.npz"), output=tmp_path / "run", recipes=asked,
+        seconds=0.05, **OPTIONS,
+    )  # fmt: skip
+
+    recipes = [t.recipe for t in found.trials]
+    assert len(recipes) == len(set(recipes))
+    assert all(t.start == REWRITES for t in found.trials if t.recipe in asked)
+    assert not any("earlier run" in note for note in found.notes)
+
+
+def test_rewrites_that_lose_too_much_are_not_begun_with(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """Equal on random inputs, but not on these samples, say."""
+    from litesmith.tune._search import Search
+
+    def refuted(search: Search, stage: str, recipes: Any) -> list[Trial]:
+        trials = run(search, stage, recipes)
+        if stage != "rewrites":
+            return trials
+        return [replace(t, status="stopped", reason="it loses 30 points") for t in trials]
+
+    run = Search.run
+    monkeypatch.setattr(Search, "run", refuted)
+    found = tune(
+        _striding(tmp_path / "model.tflite"), samples.path("fashion-test.npz"), output=tmp_path / "run",
+        seconds=0.05, **OPTIONS,
+    )  # fmt: skip
+
+    assert {t.start for t in found.trials} == {""}
+    assert any(what.startswith(REWRITES) and "loses 30 points" in why for what, why in found.left_out)

@@ -3,6 +3,7 @@
 
 from __future__ import annotations
 
+import importlib.metadata
 import os
 import shutil
 import signal
@@ -20,7 +21,7 @@ from tests.tune.conftest import OPTIONS, Command, quick_tune
 
 from litesmith import Dataset, samples
 from litesmith.errors import DataError, MissingExtraError, RecipeError, UsageError
-from litesmith.optimize import Recipe
+from litesmith.optimize import Coverage, Recipe
 from litesmith.report import report
 from litesmith.tune import Budget, Lock, Trial, Tuned, gate, plan, reproduce
 from litesmith.tune._journal import Journal
@@ -287,6 +288,7 @@ def test_a_trained_file_wins_and_is_made_again_byte_for_byte(trained: Tuned, ima
     assert again.read_bytes() == (folder / "winner.tflite").read_bytes()
     assert Recipe.from_toml(folder / "recipe.toml") == Recipe.parse(TRAINED)
     assert lock.train_hash
+    assert lock.machine.versions["torch"] == importlib.metadata.version("torch")
     assert lock.origin.train == os.path.relpath(images, folder)
     with pytest.raises(DataError, match="the training samples are not those of the lock"):
         reproduce(folder / "litesmith.lock", tmp_path / "x.tflite", train=samples.path("fashion-train.npz"))
@@ -363,10 +365,10 @@ def test_what_the_time_does_not_allow_is_not_begun(images: Path, tmp_path: Path)
 class Crashing(Question):
     """A question whose trainings crash the process."""
 
-    def made(self, recipe: str, checkpoint: Path | None = None) -> bytes:
+    def made_with_coverage(self, recipe: str, checkpoint: Path | None = None) -> tuple[bytes, Coverage | None]:
         if "train" in recipe:
             os.kill(os.getpid(), signal.SIGSEGV)
-        return super().made(recipe, checkpoint)
+        return super().made_with_coverage(recipe, checkpoint)
 
 
 def test_a_training_that_crashes_is_recorded(images: Path, tmp_path: Path) -> None:

@@ -14,13 +14,14 @@ import pytest
 from tests.report.conftest import trial
 from tests.tune.conftest import OPTIONS, Command, quick_tune
 
-from litesmith import Dataset, Model, samples
+from litesmith import Dataset, Model, compare, samples
 from litesmith.errors import DataError, OptimizeError, UsageError
-from litesmith.measure import compare
-from litesmith.model import Builder
+from litesmith.model import Buffer, Builder
 from litesmith.optimize import Recipe
 from litesmith.tune import Lock, Plan, Trial, Tuned, gate, plan, reproduce, tune
 from litesmith.tune._jobs import Weight
+from litesmith.tune._search import USUAL
+from litesmith.tune._trial import Timing
 from litesmith.tune._tune import _mixed
 
 
@@ -202,8 +203,32 @@ def test_the_best_files_are_measured_on_the_accelerators(tmp_path: Path, monkeyp
 
     assert by_name["xnnpack"].ran
     assert by_name["xnnpack"].latency_ms is not None
-    assert sum(on.best for on in result.accelerators) == 1
     assert {on.trial for on in result.accelerators} == {result.winner.number}  # type: ignore[union-attr]
+    (best,) = [on for on in result.accelerators if on.best]
+    accelerated = result.winner.accelerated  # type: ignore[union-attr]
+    assert accelerated is None if best.name in USUAL else accelerated.accelerator == best.name
+    again = quick_tune(tmp_path, only=("float16",), limit=64, workers=1)
+    assert all(t.accelerated is None for t in again.trials), "nobody asked for them"
+
+
+def test_gate_measures_on_the_accelerator_of_the_lock(finished: Tuned, tmp_path: Path) -> None:
+    made = Path(finished.folder)
+    lock = Lock.from_json(made / "litesmith.lock")
+    shutil.copy(made / "winner.tflite", tmp_path / "winner.tflite")
+    checks = {}
+    for name in ("builtin", "openvino-npu"):
+        fastest = Timing(1, 1e-6, 1e-6, 1e-6, 1.0, name)
+        replace(lock, trial=replace(lock.trial, accelerated=fastest)).to_json(tmp_path / "litesmith.lock")
+        bounds = ("latency>10000ms", "latency>+10%")
+        checks[name] = gate(tmp_path / "litesmith.lock", fail_if=bounds, seconds=0.05).checks
+
+    there, share = checks["builtin"]
+    assert there.holds
+    assert there.note.endswith("on builtin")
+    assert not share.holds, "it takes longer than a nanosecond"
+    absent = checks["openvino-npu"][0]
+    assert (absent.found, absent.holds) == (None, False)
+    assert absent.note.startswith("openvino-npu: ")
 
 
 def test_the_time_limit_ends_the_search(tmp_path: Path) -> None:
@@ -224,6 +249,16 @@ def test_a_plan_runs_nothing(tmp_path: Path) -> None:
     assert [s.name for s in planned.stages][:3] == ["baseline", "schemes", "recovery"]
     assert Plan.from_json(planned.to_json()) == planned
     assert not list(tmp_path.iterdir())
+
+
+def test_a_file_that_comes_out_otherwise_is_told_with_the_versions_that_differ(finished: Tuned, tmp_path: Path) -> None:
+    lock = Lock.from_json(Path(finished.folder) / "litesmith.lock")
+    origin = replace(lock.origin, model=str(samples.path()), data=str(samples.path("fashion-test.npz")))
+    older = replace(lock.machine, versions={**lock.machine.versions, "scipy": "0.1"})
+    replace(lock, winner_hash="0", machine=older, origin=origin).to_json(tmp_path / "litesmith.lock")
+
+    with pytest.raises(OptimizeError, match=r"not the winner of the lock.*; scipy was 0\.1 and is \d[\d.]*$"):
+        reproduce(tmp_path / "litesmith.lock", tmp_path / "again.tflite")
 
 
 def test_gate_holds_the_winner_to_its_lock(finished: Tuned, tmp_path: Path) -> None:
@@ -283,6 +318,60 @@ def test_compare_takes_a_lock_for_its_winner(finished: Tuned) -> None:
 
     assert result.broken == ("size>+1%",)
     assert compare(lock, Path(finished.folder) / "winner.tflite", seconds=0.1, fail_if="size>+1%").broken == ()
+
+
+def _without_weights(model: Model) -> Model:
+    """Return a model that answers the same to everything: the weights of its last layer are zero."""
+    graph = model.main
+    head = graph.operators[[op.kind for op in graph.operators].index("FULLY_CONNECTED")]
+    weights = graph.tensors[head.inputs[1]]
+    zeros = replace(weights, buffer=Buffer(bytes(len(weights.buffer or b""))))
+    tensors = [zeros if tensor is weights else tensor for tensor in graph.tensors]
+    return replace(model, subgraphs=(replace(graph, tensors=tuple(tensors)),))
+
+
+def test_gate_and_compare_fail_on_drop(finished: Tuned, litesmith: Command, tmp_path: Path) -> None:
+    lock = Path(finished.folder) / "litesmith.lock"
+    _without_weights(Model.load(samples.path())).save(tmp_path / "bad.tflite")
+    own = gate(lock, tmp_path / "bad.tflite", latency=False)
+    given = litesmith("gate", lock, "bad.tflite", "--fail-if", "drop>0.5%")
+    compared = litesmith("compare", lock, "bad.tflite", "--fail-if", "drop>0.5%", "--seconds", 0.1)
+
+    drop = next(check for check in own.checks if check.quantity == "drop")
+    assert (own.passed, drop.holds) == (False, False)
+    assert drop.found is not None
+    assert drop.found > 0.5
+    for failed in (given, compared):
+        text = " ".join(failed.stdout.split())
+        assert failed.returncode == 1, failed.stderr
+        assert f"drop {drop.found:.4f}, allowed 0.0050 (interval" in text
+    assert "✗ fails: drop>0.5%" in compared.stdout
+
+
+def test_compare_holds_a_file_to_a_lock_as_gate_does(finished: Tuned, tmp_path: Path) -> None:
+    lock, winner = (Path(finished.folder) / name for name in ("litesmith.lock", "winner.tflite"))
+    bounds = ("drop>5%", "latency>0.000001ms", "size>4MB", "size>1kB", "size>+1%", "latency>+100000%")
+    result = compare(lock, winner, seconds=0.1, fail_if=bounds)
+    turned = compare(samples.path(), lock, seconds=0.1, fail_if="size>1kB")
+
+    assert result.broken == ("latency>0.000001ms", "size>1kB")
+    assert [text.split()[0] for text in result.checked] == ["drop", "latency", "size", "size"]
+    assert turned.broken == ("size>1kB",)
+    assert turned.checked == (f"size {winner.stat().st_size:,} bytes, allowed 1,000 bytes",)
+    with pytest.raises(UsageError, match="is not a bound"):
+        compare(lock, winner, fail_if="speed>3%")
+
+
+def test_compare_measures_with_the_threads_of_the_lock(finished: Tuned, tmp_path: Path) -> None:
+    made = Path(finished.folder)
+    lock = Lock.from_json(made / "litesmith.lock")
+    assert lock.trial.timing is not None
+    slow, fast = (replace(lock.trial.timing, threads=n, median_ms=ms) for n, ms in ((1, 9.0), (2, 1.0)))
+    replace(lock, trial=replace(lock.trial, timing=slow, threads=(fast,))).to_json(tmp_path / "litesmith.lock")
+    shutil.copy(made / "winner.tflite", tmp_path / "winner.tflite")
+    compared = compare(tmp_path / "litesmith.lock", samples.path(), seconds=0.1)
+
+    assert "2 threads" in compared.after
 
 
 def test_gate_refuses_bounds_that_make_no_sense(finished: Tuned) -> None:

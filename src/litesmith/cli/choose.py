@@ -87,5 +87,9 @@ def show(result: Choice) -> None:
     out.line(f"the Pareto front of {count} measured, {result.cached} of them known before; ★ the pick, ✗ out of bounds")
     for reason in result.reasons:
         out.line(f"{'★' if result.pick is not None else '✗'} {reason}")
-    if result.command:
-        out.line(f"next: {result.command}")
+    if result.pick is not None:
+        out.console.print(f"next: {out.printable(result.command)}", soft_wrap=True)  # on one line, to be copied
+        samples = "" if result.variants[result.pick].precision == "float" else ", and `quantize` samples with --data"
+        out.line(
+            f"! the weights are random, with which it was measured: give `zoo build` yours with --weights{samples}"
+        )

@@ -10,7 +10,8 @@ import typer
 
 from litesmith.cli import _output as out
 from litesmith.cli._files import chosen, write_json, write_plot
-from litesmith.measure import Change, Comparison, compare
+from litesmith.measure import Change, Comparison
+from litesmith.tune import compare
 
 
 def register(app: typer.Typer) -> None:
@@ -21,14 +22,17 @@ def register(app: typer.Typer) -> None:
 def command(
     before: Annotated[Path, typer.Argument(help="A .tflite, a .json that bench saved, or a litesmith.lock.")],
     after: Annotated[Path, typer.Argument(help="The same kind of file.")],
-    threads: Annotated[int, typer.Option(help="Threads, for models.")] = 1,
+    threads: Annotated[int | None, typer.Option(help="Threads, for models; the lock's, or 1.")] = None,
     kernels: Annotated[
         str, typer.Option(help="delegate (XNNPACK and ours), xnnpack, builtin, reference; for models.")
     ] = "delegate",
     seconds: Annotated[float, typer.Option(help="Time for each model.")] = 3.0,
     fail_if: Annotated[
-        list[str] | None, typer.Option(help="Exit with 1 when it holds: 'latency>+3%'. Again for more.")
+        list[str] | None,
+        typer.Option(help="Exit with 1 when it holds: 'latency>+3%'; with a lock also 'drop>0.5%'. Again for more."),
     ] = None,
+    data: Annotated[str | None, typer.Option(help="A lock's samples, where they are not where it says.")] = None,
+    calibrate: Annotated[str | None, typer.Option(help="A lock's samples to calibrate on, likewise.")] = None,
     allow_other_machine: Annotated[
         bool, typer.Option(help="Compare results of different machines all the same.")
     ] = False,
@@ -49,6 +53,8 @@ def command(
         seconds=seconds,
         fail_if=tuple(fail_if or ()),
         allow_other_machine=allow_other_machine,
+        data=data,
+        calibrate=calibrate,
     )
     out.deliver(result, show, as_json=json, files=files)
     if not result.complete:
@@ -78,6 +84,8 @@ def show(result: Comparison) -> None:
         out.line("! interrupted: the figures are of what was measured until then")
     for warning in result.warnings:
         out.line(f"! {warning}")
+    for text in result.checked:
+        out.line(f"· {text}")
     for bound in result.broken:
         out.line(f"✗ fails: {bound}")
 

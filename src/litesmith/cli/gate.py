@@ -10,7 +10,7 @@ import typer
 
 from litesmith.cli import _output as out
 from litesmith.cli._on_device import DevicesOption, OneDeviceOption
-from litesmith.tune import Check, Gate, gate
+from litesmith.tune import Gate, gate
 
 
 def register(app: typer.Typer) -> None:
@@ -61,16 +61,5 @@ def show(result: Gate) -> None:
     out.line(f"{result.model}: {same}")
     for check in result.checks:
         mark = "✗" if not check.holds else "·" if check.found is None else "✓"
-        figures = (
-            "" if check.found is None else f" {_value(check, check.found)}, allowed {_value(check, check.allowed)}"
-        )
-        out.line(f"{mark} {check.quantity}{figures}{f' ({check.note})' if check.note else ''}")
+        out.line(f"{mark} {check.text}")
     out.line("passed" if result.passed else "FAILED")
-
-
-def _value(check: Check, value: float | None) -> str:
-    if value is None:
-        return "anything"
-    if check.unit == "bytes":
-        return f"{value:,.0f} bytes"
-    return f"{value:.3f} ms" if check.unit == "ms" else f"{value:.4f}"

@@ -3,6 +3,8 @@
 
 from __future__ import annotations
 
+import contextlib
+import sys
 from collections import Counter
 from collections.abc import Sequence
 from json import dumps
@@ -13,7 +15,7 @@ import typer
 
 from litesmith.cli import _output as out
 from litesmith.cli._on_device import DevicesOption, OneDeviceOption
-from litesmith.errors import MeasureError, UsageError
+from litesmith.errors import UsageError
 from litesmith.tune import Plan, Trial, Tuned, plan, reproduce, tune
 
 
@@ -48,8 +50,8 @@ def command(
     recipe: Annotated[list[str] | None, typer.Option(help="One more candidate; again for more.")] = None,
     only: Annotated[list[str] | None, typer.Option(help="Nothing but this candidate; again for more.")] = None,
     effort: Annotated[str, typer.Option(help="full also searches what can be removed; quick does not.")] = "full",
-    accelerators: Annotated[bool, typer.Option(help="Also measure the best files on every accelerator.")] = False,
-    seconds: Annotated[float, typer.Option(help="Time to measure the latency of each file for.")] = 1.0,
+    accelerators: Annotated[bool, typer.Option(help="Let the best files run on every accelerator.")] = False,
+    seconds: Annotated[float, typer.Option(help="To measure each file for, with each number of threads.")] = 1.0,
     workers: Annotated[int | None, typer.Option(help="Processes; one for each core by default.")] = None,
     cluster: Annotated[str | None, typer.Option(help="A Dask scheduler, tcp://HOST:PORT, instead.")] = None,
     device: OneDeviceOption = None,
@@ -120,7 +122,7 @@ def command(
         planned = plan(model, data, **options)
         out.json(planned) if json else show_plan(planned)
         return
-    result = tune(model, data, **options)
+    result = tune(model, data, **options, on_plan=lambda planned: _tell_plan(planned, to_stderr=json))
     from litesmith.report import report
 
     if json:
@@ -129,10 +131,13 @@ def command(
         show(result)
     try:
         page = report(result, folder / "report.html")
-    except OSError as error:
-        raise MeasureError(f"the page cannot be written to {folder}: {error.strerror}") from error
-    if not json:
-        out.line(f"the page: {page.resolve()}")
+    except OSError as error:  # what was found is there all the same
+        with contextlib.suppress(OSError):
+            (folder / "report.html").unlink()  # no half page, and none of another search
+        print(f"! the page cannot be written to {folder}: {error.strerror}", file=sys.stderr if json else sys.stdout)
+    else:
+        if not json:
+            out.line(f"the page: {page.resolve()}")
     if result.winner is None:
         raise typer.Exit(1)
 
@@ -150,19 +155,36 @@ def _check_from(context: typer.Context, lock: Path) -> None:
         )
 
 
-def show_plan(planned: Plan) -> None:
-    """Print a plan for people."""
+def _tell_plan(planned: Plan, *, to_stderr: bool) -> None:
+    """Print what is to be expected, in short, before a search begins."""
+    expected = ", ".join(f"{name} {text}" for name, text in _expected(planned))
+    print(f"plan: {expected}", file=sys.stderr) if to_stderr else out.line(f"plan: {expected}")
+
+
+def _expected(planned: Plan) -> list[tuple[str, str]]:
+    """Return what a search takes, by name."""
     low, high = planned.seconds
     fewest, most = planned.trials
+    times = [_duration(seconds) for seconds in (low, high)]
+    return [
+        ("trials", " to ".join(str(count) for count in dict.fromkeys((fewest, most)))),
+        (
+            "time",
+            f"about {' to '.join(dict.fromkeys(times))} with {out.plural(planned.workers, 'process', 'processes')}",
+        ),
+        ("memory", out.bytes_text(planned.memory_bytes)),
+        ("disk", out.bytes_text(planned.disk_bytes)),
+    ]
+
+
+def show_plan(planned: Plan) -> None:
+    """Print a plan for people."""
     calibrate, search, held_out = planned.samples
     out.facts(
         [
             ("model", planned.model or "without a description"),
             ("samples", f"{calibrate} to calibrate on, {search} to search on, {held_out} held out"),
-            ("trials", f"{fewest} to {most}"),
-            ("time", f"about {_duration(low)} to {_duration(high)} with {planned.workers} processes"),
-            ("memory", out.bytes_text(planned.memory_bytes)),
-            ("disk", out.bytes_text(planned.disk_bytes)),
+            *_expected(planned),
         ]
     )
     rows = [
@@ -235,7 +257,10 @@ def _mark(trial: Trial, result: Tuned) -> str:
 def _row(trial: Trial, result: Tuned) -> tuple[str, ...]:
     scale, unit = (100, " %") if result.is_fraction else (1, "")
     best = trial.best_timing
-    latency = "" if best is None else f"{best.median_ms:.3f}" + (f" ×{best.threads}" if best.threads > 1 else "")
+    where = (
+        "" if best is None else f" {best.accelerator}" if best.accelerator else f" ×{best.threads}" * (best.threads > 1)
+    )
+    latency = "" if best is None else f"{best.median_ms:.3f}{where}"
     held = trial.held_out
     return (
         trial.name,

@@ -10,6 +10,7 @@ from typing import Any
 from litesmith.tune._advise import Advice, Node, advise
 from litesmith.tune._budget import Budget
 from litesmith.tune._choose import Choice, Measured, Variant, choose
+from litesmith.tune._compare import compare
 from litesmith.tune._decide import Verdict
 from litesmith.tune._gate import Check, Gate, gate
 from litesmith.tune._jobs import OnAccelerator, TunedLayer
@@ -39,6 +40,7 @@ __all__ = [
     "Verdict",
     "advise",
     "choose",
+    "compare",
     "gate",
     "pareto",
     "plan",

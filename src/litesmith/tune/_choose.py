@@ -79,7 +79,7 @@ class Choice(Result, kind="choose", schema=1):
         variants: all, best accuracy first.
         pick: the position of the pick in ``variants``; None where nothing fits.
         reasons: why it.
-        command: what to do next.
+        command: what to do next: it makes the file that was measured, with random weights.
         cached: how many measurements were known already.
         machine: the facts of the machine.
     """
@@ -315,10 +315,15 @@ def _reasons(variants: Sequence[Variant], pick: int | None, fitting: Sequence[in
 
 
 def _command(variant: Variant) -> str:
-    return (
+    """Return what makes the file that was measured."""
+    built = (
         f"litesmith zoo build {variant.architecture} --width {variant.width:g} --resolution {variant.resolution} "
-        f"-o {variant.name}.tflite"
+        f"--classes {variant.classes} -o {variant.name}.tflite"
     )
+    if variant.precision == "float":
+        return built
+    scheme = variant.precision
+    return f"{built} && litesmith quantize {variant.name}.tflite --scheme {scheme} -o {variant.name}-{scheme}.tflite"
 
 
 # -------------------------------------------------------------------- the cache

@@ -4,7 +4,7 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 
 from litesmith.tune._budget import Budget
 from litesmith.tune._trial import DONE, Trial, pareto
@@ -86,6 +86,13 @@ def finalists(trials: Sequence[Trial], budget: Budget, drop_bound: float) -> lis
     return [t for n, t in enumerate([*best, *nearest]) if t not in [*best, *nearest][:n]]
 
 
+def contenders(trials: Sequence[Trial], budget: Budget, drop_bound: float) -> list[Trial]:
+    """Return the trials that an accelerator may help to win, best first: only their latency may be out of bounds."""
+    good = ranking([t for t in trials if fits(t, replace(budget, max_latency_ms=None), drop_bound)], budget)
+    front = (*pareto(good), *good[:1])
+    return [t for t in good if t in front]
+
+
 def decide(trials: Sequence[Trial], budget: Budget, drop_bound: float) -> Verdict:
     """Return the verdict: the first in the ranking that the held-out split confirms."""
     within = [t for t in trials if fits(t, budget, drop_bound)]
@@ -118,6 +125,8 @@ def _reasons(winner: Trial, trials: Sequence[Trial], budget: Budget, drop_bound:
     best = winner.best_timing
     if best is not None and best.threads > 1:
         found.append(f"it wants {best.threads} threads")
+    if best is not None and best.accelerator:
+        found.append(f"it wants the accelerator {best.accelerator}: {best.median_ms:.3g} ms there")
     return found
 
 

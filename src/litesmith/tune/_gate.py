@@ -18,6 +18,7 @@ from litesmith.tune._lock import Lock, ask_again, read_lock
 from litesmith.tune._meter import measuring_device
 from litesmith.tune._question import Question, content_hash
 from litesmith.tune._search import FEWEST_SAMPLES
+from litesmith.tune._trial import Timing
 
 _BOUND = re.compile(r"\s*(drop|latency|size)\s*>\s*\+?(\d+(?:\.\d+)?)\s*(%|ms|MB|kB|B|)\s*")
 _UNITS = {"B": 1.0, "kB": 1e3, "MB": 1e6}
@@ -46,6 +47,24 @@ class Check:
     unit: str
     holds: bool
     note: str = ""
+
+    @property
+    def text(self) -> str:
+        """What was found, in words.
+
+        Example:
+            >>> Check("drop", 0.0125, 0.005, "", False, "interval +0.0073 … +0.0177 on 1600 held-out samples").text
+            'drop 0.0125, allowed 0.0050 (interval +0.0073 … +0.0177 on 1600 held-out samples)'
+        """
+        figures = "" if self.found is None else f" {self._value(self.found)}, allowed {self._value(self.allowed)}"
+        return f"{self.quantity}{figures}{f' ({self.note})' if self.note else ''}"
+
+    def _value(self, value: float | None) -> str:
+        if value is None:
+            return "anything"
+        if self.unit == "bytes":
+            return f"{value:,.0f} bytes"
+        return f"{value:.3f} ms" if self.unit == "ms" else f"{value:.4f}"
 
 
 @dataclass(frozen=True)
@@ -168,20 +187,33 @@ def _drop(question: Question, content: bytes, allowed: float | None) -> Check:
 def _latency(lock: Lock, path: Path, bound: _Bound, seconds: float, device: Device | None) -> Check:
     """Check the latency; it breaks the bound only where the whole interval of its median is beyond."""
     timing = lock.trial.best_timing
-    threads = 1 if timing is None else timing.threads
-    options: dict[str, Any] = {"threads": threads, "seconds": seconds, "memory": False}
-    result = None if device is None else measured(device, "bench", path, **options)
+    result = None if device is None else _timed(path, timing, seconds, device)
     machine = machine_facts() if result is None else result.machine
     allowed = bound.allowed
     if not bound.holds_anywhere:
         if timing is None or machine.identity != lock.meter.identity:
             return Check("latency", None, None, "ms", not bound.asked, _unchecked(lock, bound, machine))
         allowed = timing.median_ms * (1 + ROOM) if allowed is None else allowed
-    result = measured(None, "bench", path, **options) if result is None else result
-    found = result.latencies[0].summary
+    result = _timed(path, timing, seconds, None) if result is None else result
     where = "" if device is None else f" on {device.name}"
-    note = f"interval {found.low:.3f} … {found.high:.3f} ms with {threads} thread{'s' * (threads != 1)}{where}"
+    if timing is not None and timing.accelerator:
+        run = result.run(timing.accelerator)
+        if run.problem or run.is_wrong or not run.ran:
+            return Check("latency", None, allowed, "ms", False, f"{run.name}{where}: {run.problem or run.verdict}")
+        found, how = run.summary, f"on {run.name}"
+    else:
+        threads = 1 if timing is None else timing.threads
+        found, how = result.latencies[0].summary, f"with {threads} thread{'s' * (threads != 1)}"
+    note = f"interval {found.low:.3f} … {found.high:.3f} ms {how}{where}"
     return Check("latency", found.median, allowed, "ms", found.low <= allowed, note)
+
+
+def _timed(path: Path, timing: Timing | None, seconds: float, device: Device | None) -> Any:
+    """Measure a file as the lock's latency was: on the same accelerator, or with as many threads."""
+    if timing is not None and timing.accelerator:
+        return measured(device, "accelerators", path, only=[timing.accelerator], seconds=seconds)
+    threads = 1 if timing is None else timing.threads
+    return measured(device, "bench", path, threads=threads, seconds=seconds, memory=False)
 
 
 def _unchecked(lock: Lock, bound: _Bound, machine: MachineFacts) -> str:

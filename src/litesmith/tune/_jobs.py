@@ -18,9 +18,11 @@ import numpy as np
 
 from litesmith import devices, measure
 from litesmith.accuracy import Layer, diagnose
-from litesmith.errors import LitesmithError
+from litesmith.errors import LitesmithError, OptimizeError
 from litesmith.model import Model
+from litesmith.optimize import Coverage, Recipe
 from litesmith.targets import fix
+from litesmith.tune._journal import NO_SPACE
 from litesmith.tune._question import Question
 
 Array = np.ndarray[Any, Any]
@@ -42,9 +44,10 @@ class Build:
     def answer(self, question: Question) -> Built:
         """Do it."""
         started = time.perf_counter()
-        content = question.made(self.recipe, Path(self.checkpoint) if self.checkpoint else None)
+        checkpoint = Path(self.checkpoint) if self.checkpoint else None
+        content, coverage = question.made_with_coverage(self.recipe, checkpoint)
         seconds = time.perf_counter() - started
-        return Built(content, seconds, _probe_ms(content))
+        return Built(content, seconds, _slowness(content, question.model), coverage)
 
 
 @dataclass(frozen=True)
@@ -55,16 +58,22 @@ class FindRewrites:
         """Do it."""
         model = Model.from_bytes(question.model)
         fixed = fix(model, target="xnnpack")
-        return fixed.found.applied if _takes(fixed.model) == _takes(model) else ()
+        if _takes(fixed.model) != _takes(model):
+            raise OptimizeError("they would fix the batch, and this model takes any")
+        return fixed.found.applied
 
 
 @dataclass(frozen=True)
 class Built:
-    """A file's bytes, how long it took to make, and a rough latency: to see what is hopeless, not to compare."""
+    """A file's bytes, how long it took to make, and roughly how many times as long as the float model it takes to run.
+
+    Where a step quantized it, ``coverage`` says what that left float.
+    """
 
     model: bytes
     seconds: float
-    probe_ms: float
+    slowness: float
+    coverage: Coverage | None = None
 
 
 @dataclass(frozen=True)
@@ -140,19 +149,27 @@ class Measure:
 
 @dataclass(frozen=True)
 class Explain:
-    """Look into a file, next to the float model after ``start``; the answer is a tuple of TunedLayer."""
+    """Look into the file that a recipe made; the answer is an Explained."""
 
     model: bytes
-    start: str = ""
+    recipe: str = ""
 
-    def answer(self, question: Question) -> tuple[TunedLayer, ...]:
+    def answer(self, question: Question) -> Explained:
         """Do it."""
-        return _explain(question, self.model, question.made(self.start))
+        return _explain(question, self.model, self.recipe)
+
+
+@dataclass(frozen=True)
+class Explained:
+    """The layers of a file; and for a quantized one without errors per layer, why there are none."""
+
+    layers: tuple[TunedLayer, ...]
+    not_compared: str = ""
 
 
 @dataclass(frozen=True)
 class TunedLayer:
-    """One operator of the winner.
+    """One operator of the winner, or of the float model.
 
     Attributes:
         index, kind, name: which one; the name is that of the tensor it writes.
@@ -160,7 +177,7 @@ class TunedLayer:
         delegate: what runs it.
         size_bytes: of its constants.
         time_us: in one inference; 0 where it runs as a part of its neighbour.
-        error_share: its share of the error at the outputs; None where it was not compared with the float model.
+        error_share: its share of the error at the outputs; None where it was not compared with what was quantized.
         sqnr_db: signal over error there.
     """
 
@@ -191,6 +208,8 @@ class Accelerate:
                 trial=self.trial,
                 name=run.name,
                 latency_ms=run.summary.median if run.samples_ms else None,
+                low_ms=run.summary.low if run.samples_ms else 0.0,
+                high_ms=run.summary.high if run.samples_ms else 0.0,
                 ran=run.ran,
                 best=run.name == result.best,
                 verdict=run.verdict or run.problem,
@@ -201,7 +220,10 @@ class Accelerate:
 
 @dataclass(frozen=True)
 class OnAccelerator:
-    """A trial's file on one accelerator: its latency, whether it really ran there, and whether that is the best of all."""
+    """A trial's file on one accelerator: its latency, whether it really ran there, and whether that is the best of all.
+
+    The best has outputs that are right. ``low_ms`` and ``high_ms`` are the interval of the latency.
+    """
 
     trial: int
     name: str
@@ -209,6 +231,8 @@ class OnAccelerator:
     ran: bool
     best: bool
     verdict: str
+    low_ms: float = 0.0
+    high_ms: float = 0.0
 
 
 @dataclass(frozen=True)
@@ -231,25 +255,39 @@ def work(question: Any, job: Job) -> Any:
     """Do a job; an error becomes a Failure, which the search records."""
     try:
         return job.answer(question)
-    except LitesmithError as error:
-        return Failure(str(error))
     except MemoryError as error:
         return Failure(f"out of memory: {error}" if str(error) else "out of memory", transient=True)
+    except LitesmithError as error:
+        return Failure(str(error), transient=_is_for_want_of_space(error))
     except Exception as error:  # noqa: BLE001 (a candidate that breaks a pass is a finding about it, and is recorded)
+        if _is_for_want_of_space(error):
+            return Failure(f"no space left on the disk: {error}", transient=True)
         return Failure(f"{type(error).__name__}: {error}")
 
 
-def _probe_ms(content: bytes) -> float:
+def _is_for_want_of_space(error: BaseException | None) -> bool:
+    """Say whether a full disk is behind an error, which may be another's: PyTorch's of a file that ends too early."""
+    while error is not None:
+        if isinstance(error, OSError) and (error.errno in NO_SPACE or "No usable temporary directory" in str(error)):
+            return True
+        error = error.__cause__ or error.__context__
+    return False
+
+
+def _slowness(content: bytes, float_model: bytes) -> float:
+    """Return how many times as long as the float model a file runs: in turns, so that whoever else is busy slows both."""
     from litesmith.runtime import Session, random_inputs
 
-    with Session(content) as session:
-        session.run(random_inputs(session))
-        times: list[float] = []
-        while len(times) < PROBE_RUNS or sum(times) < PROBE_S:  # the least of many, so that a busy machine hardly shows
-            started = time.perf_counter()
-            session.run()
-            times.append(time.perf_counter() - started)
-    return 1000 * min(times)
+    with Session(content) as ours, Session(float_model) as theirs:
+        times: dict[Session, list[float]] = {ours: [], theirs: []}
+        for session in times:
+            session.run(random_inputs(session))
+        while len(times[ours]) < PROBE_RUNS or sum(times[ours]) < PROBE_S:
+            for session, found in times.items():
+                started = time.perf_counter()
+                session.run()
+                found.append(time.perf_counter() - started)
+    return min(times[ours]) / min(times[theirs])
 
 
 def _takes(model: Model) -> list[tuple[int, ...]]:
@@ -270,13 +308,10 @@ def _weigh(question: Question, content: bytes, before: bytes) -> tuple[Weight, .
     return tuple(found)
 
 
-def _explain(question: Question, content: bytes, before: bytes) -> tuple[TunedLayer, ...]:
+def _explain(question: Question, content: bytes, recipe: str) -> Explained:
     model = Model.from_bytes(content)
     timed = {o.index: o for o in measured(question.device, "profile", model, runs=PROFILED_RUNS).operators}
-    compared: dict[int, Layer] = {}
-    if content != before and any(t.dtype in ("int8", "int16") for t in model.main.tensors if not t.is_constant):
-        report = diagnose(before, content, question.calibrate, samples=DIAGNOSED_SAMPLES, seed=question.seed)
-        compared = {layer.index: layer for layer in report.layers}
+    compared, not_compared = _compared(question, content, recipe)
     found = []
     for index, operator in enumerate(model.main.operators):
         out, time_us, layer = model.main.tensors[operator.outputs[0]], timed.get(index), compared.get(index)
@@ -294,7 +329,24 @@ def _explain(question: Question, content: bytes, before: bytes) -> tuple[TunedLa
                 sqnr_db=None if layer is None else layer.sqnr_db,
             )
         )
-    return tuple(found)
+    return Explained(tuple(found), not_compared)
+
+
+def _compared(question: Question, content: bytes, recipe: str) -> tuple[dict[int, Layer], str]:
+    """Return the error of each layer against what the recipe quantized, or why it is not known."""
+    steps = Recipe.parse(recipe).before_quantizing
+    if steps is None:
+        return {}, ""
+    if steps.trains:
+        return {}, f"what was quantized is what {str(steps)!r} made, and that is not trained again to be compared with"
+    try:
+        before = question.made(str(steps))
+        if content == before:
+            return {}, ""
+        report = diagnose(before, content, question.calibrate, samples=DIAGNOSED_SAMPLES, seed=question.seed)
+    except Exception as error:  # noqa: BLE001 (sizes and times hold without it, and the search says why)
+        return {}, str(error) if isinstance(error, LitesmithError) else f"{type(error).__name__}: {error}"
+    return {layer.index: layer for layer in report.layers}, ""
 
 
 def measured(device: devices.Device | None, verb: str, *models: Model | str | Path, **options: Any) -> Any:

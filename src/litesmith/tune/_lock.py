@@ -4,18 +4,20 @@
 from __future__ import annotations
 
 import os
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from litesmith.data import Dataset
 from litesmith.errors import DataError, OptimizeError, UsageError
+from litesmith.machine import package_version
 from litesmith.measure import MachineFacts, machine_facts
 from litesmith.optimize import Recipe
 from litesmith.result import Result
 from litesmith.tune._budget import Budget
 from litesmith.tune._journal import write_whole
 from litesmith.tune._question import Question, content_hash
+from litesmith.tune._stamp import makers
 from litesmith.tune._trial import Trial
 
 if TYPE_CHECKING:
@@ -57,7 +59,7 @@ class Lock(Result, kind="lock", schema=1):
         budget: the bounds.
         drop_bound: what the score may fall by, in its own unit.
         trial: the winner's figures.
-        machine: the facts and versions it was made with.
+        machine: the facts of the machine that made it, and the versions of all packages that take part in that.
         device: the address of the device that measured its latency, where there was one.
         measured_on: the facts of the machine that measured it, where that was another: a device, or a worker of a cluster.
     """
@@ -125,7 +127,7 @@ def make_lock(
         budget=result.budget,
         drop_bound=result.drop_bound,
         trial=winner,
-        machine=machine,
+        machine=replace(machine, versions={**machine.versions, **makers(winner.recipe)}),
         device=result.device,
         measured_on=result.machine if result.device or result.machine != machine else None,
         train_hash="" if trained_on is None else trained_on.fingerprint(),
@@ -242,9 +244,9 @@ def reproduce(
 def _differences(lock: Lock) -> str:
     now = machine_facts()
     found = [
-        f"{name} was {version} and is {now.versions.get(name, 'missing')}"
+        f"{name} was {version} and is {package_version(name) or 'missing'}"
         for name, version in lock.machine.versions.items()
-        if now.versions.get(name) != version
+        if package_version(name) != version
     ]
     found += [] if now.cpu == lock.machine.cpu else [f"the CPU was {lock.machine.cpu} and is {now.cpu}"]
     return ", ".join(found) or "versions and CPU are the same"

@@ -15,16 +15,15 @@ from litesmith.runtime import Session, random_inputs
 from litesmith.tune import _candidates as candidates
 from litesmith.tune._budget import Budget
 from litesmith.tune._jobs import REWRITES, Failure, FindRewrites, work
+from litesmith.tune._measuring import FRONT, START_S, Measuring
 from litesmith.tune._narrow import pays, steps_down
 from litesmith.tune._question import Question
 from litesmith.tune._rehearse import Rehearse
 from litesmith.tune._sparsity import SEARCHED, searchable
 from litesmith.tune._training import Way, proposals, rounding
-from litesmith.tune._widen import MOST, has_thin_layers
+from litesmith.tune._widen import MOST, NOTHING_TO_FOLD, has_thin_layers
 
 PROBE_S = 0.3
-START_S = 1.5
-"""What a process needs before its first job."""
 TRAINING_BYTES = 300e6
 """What PyTorch takes besides."""
 BATCH = 64
@@ -32,6 +31,14 @@ NARROWING_S, PRUNING_S = 0.2, 0.4
 """What removing channels and weights takes for each layer, besides runs of the model: measured on nets of 10 to 60."""
 WORKER_BYTES = 150e6
 """What Python, NumPy and LiteRT take in each process."""
+MAKING = 6
+"""Copies of the float model that making and scoring a candidate holds, at most."""
+COMPILED = 2
+"""Copies of a file that measuring it holds: the file, and its weights as the kernels want them."""
+FILE = 0.6
+"""The size of a candidate's file, as a share of the float model's: int8 has a quarter, float with fewer channels most."""
+CHECKPOINT = 8
+"""Copies of the weights in the state of a training: with moments and the best so far, and twice while it is written."""
 
 
 @dataclass(frozen=True)
@@ -80,6 +87,34 @@ class Plan(Result, kind="tune-plan", schema=1):
         return sum(s.seconds for s in self.stages if not s.if_needed), sum(s.seconds for s in self.stages)
 
 
+@dataclass(frozen=True)
+class MakePlan:
+    """Plan a search; the answer is a Plan."""
+
+    recipes: tuple[str, ...]
+    left_out: tuple[tuple[str, str], ...]
+    workers: int
+    everything: bool
+    sparsity: bool
+    budget: Budget
+    train_epochs: int | None
+    measuring: Measuring
+
+    def answer(self, question: Question) -> Plan:
+        """Do it."""
+        return make_plan(
+            question,
+            self.recipes,
+            self.left_out,
+            workers=self.workers,
+            everything=self.everything,
+            sparsity=self.sparsity,
+            budget=self.budget,
+            train_epochs=self.train_epochs,
+            measuring=self.measuring,
+        )
+
+
 def make_plan(
     question: Question,
     recipes: Sequence[str],
@@ -90,6 +125,7 @@ def make_plan(
     sparsity: bool,
     budget: Budget | None = None,
     train_epochs: int | None = None,
+    measuring: Measuring | None = None,
 ) -> Plan:
     """Return the plan of a search, from a few runs of the float model."""
     run_s = _run_s(question.model)
@@ -110,13 +146,19 @@ def make_plan(
         Stage("baseline", 1, START_S + score_s / workers, False, ("float",)),
         stage("schemes", recipes, if_needed=False),
     ]
-    if everything and (budget or Budget()).counts_latency and (helpful := work(question, FindRewrites())):
-        said = helpful.reason if isinstance(helpful, Failure) else ", ".join(helpful)
-        stages.insert(1, stage("rewrites", [f"{REWRITES}: {said}"], if_needed=False))
+    if everything and (budget or Budget()).counts_latency:
+        helpful = work(question, FindRewrites())
+        if isinstance(helpful, Failure):
+            unknown = [*unknown, (REWRITES, helpful.reason)]
+        elif helpful:
+            stages.insert(1, stage("rewrites", [f"{REWRITES}: {', '.join(helpful)}"], if_needed=False))
     if everything:
         stages += [stage("recovery", recovery), stage("mixed", promoted)]
-        if (budget or Budget()).counts_latency and has_thin_layers(question.model):
-            stages.append(stage("wider", ["fold → a format that fits"] * MOST))
+        if (budget or Budget()).counts_latency:
+            if has_thin_layers(question.model):
+                stages.append(stage("wider", ["fold → a format that fits"] * MOST))
+            else:
+                unknown = [*unknown, NOTHING_TO_FOLD]
         if sparsity and pays(budget or Budget()):
             first, *others = steps_down()
             more_s = NARROWING_S * layers
@@ -133,11 +175,14 @@ def make_plan(
         stages, untried = _with_training(
             question, stages, budget or Budget(), train_epochs, score_s, workers, everything=everything
         )
-    measured = len(recipes) + 1
-    seconds = 1.3 * measured + 6 * run_s * len(question.held_out) / workers
-    stages.append(Stage("latency and held-out", 0, seconds, False, ()))
+    measuring = measuring or Measuring()
+    every, sure = sum(s.trials for s in stages), sum(s.trials for s in stages if not s.if_needed)
+    sure_s, every_s = (measuring.all_s(count, run_s, len(question.held_out), workers) for count in (sure, every))
+    stages.append(Stage("latency and held-out", 0, sure_s, False, ()))
+    if every > sure:
+        stages.append(Stage("latency and held-out", 0, every_s - sure_s, True, ("what was tried if needed",)))
+    trainings = sum(s.trials for s in stages if s.name == "training")
     missing = [(name, f"there is no step {name!r}") for name in ("prune", "channels", "cluster") if name not in sparse]
-    files = sum(s.trials for s in stages)
     return Plan(
         model=model.description,
         samples=(len(question.calibrate), len(question.search), len(question.held_out)),
@@ -145,10 +190,22 @@ def make_plan(
         left_out=(*left_out, *unknown, *missing, *untried),
         latency_ms=1000 * run_s,
         workers=workers,
-        memory_bytes=int(workers * (WORKER_BYTES + 6 * len(question.model) + _activation_bytes(model)))
-        + (0 if question.train is None else int(workers * _training_bytes(model, len(question.model)))),
-        disk_bytes=int(0.6 * files * len(question.model)),
+        memory_bytes=_memory_bytes(model, len(question.model), workers, measuring, trains=question.train is not None),
+        disk_bytes=_disk_bytes(len(question.model), every, min(trainings, workers)),
     )
+
+
+def _memory_bytes(model: Model, size: int, workers: int, measuring: Measuring, *, trains: bool) -> int:
+    """Return what all processes take at once: while candidates are made, or while one process measures many files."""
+    activations = _activation_bytes(model)
+    making = workers * (MAKING * size + activations + (_training_bytes(model, size) if trains else 0.0))
+    sessions = (1 + measuring.together) * len(measuring.threads)
+    return int(workers * WORKER_BYTES + max(making, sessions * (COMPILED * size + activations)))
+
+
+def _disk_bytes(size: int, files: int, checkpoints: int) -> int:
+    """Return what the folder takes: a file for each trial, copies of the front and the winner, states of trainings."""
+    return int(FILE * size * (files + FRONT + 1) + CHECKPOINT * size * checkpoints)
 
 
 def _run_s(content: bytes) -> float:

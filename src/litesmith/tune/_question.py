@@ -25,7 +25,7 @@ from litesmith.data._split import fingerprint
 from litesmith.devices import Device
 from litesmith.errors import UsageError
 from litesmith.model import Model
-from litesmith.optimize import Recipe
+from litesmith.optimize import Coverage, Recipe
 from litesmith.train._recipe_step import TrainingSamples
 from litesmith.tune._trial import Score
 
@@ -104,13 +104,17 @@ class Question:
         placed = [number.to_bytes(8, "big") + content for number, content in enumerate(data.content_hashes())]
         return fingerprint(placed, data.labels, str(data.preprocess), *(data.class_names or ()))
 
-    def made(self, recipe: str, checkpoint: Path | None = None) -> bytes:
-        """Return the file that a recipe makes of the float model; ``checkpoint`` keeps the state of a training.
+    def made(self, recipe: str) -> bytes:
+        """Return the file that a recipe makes of the float model."""
+        return self.made_with_coverage(recipe)[0]
+
+    def made_with_coverage(self, recipe: str, checkpoint: Path | None = None) -> tuple[bytes, Coverage | None]:
+        """Return the file that a recipe makes, and what it left float; ``checkpoint`` keeps the state of a training.
 
         With one thread for linear algebra: more would fight with those of the other workers, and sum up in another order.
         """
         if not recipe:
-            return self.model
+            return self.model, None
         train = None if self.train is None else TrainingSamples(self.train, checkpoint)
         steps = Recipe.parse(recipe)
         if steps.trains and train is None:
@@ -119,7 +123,8 @@ class Question:
         removing = Recipe(tuple(itertools.takewhile(lambda step: step.name in REMOVING, steps.steps)))
         rest = Recipe(steps.steps[len(removing.steps) :])
         with threadpool_limits(1, user_api="blas"):
-            return rest.apply(self._after(removing), self.calibrate, train=train).to_bytes()
+            model, coverage = rest.apply_with_coverage(self._after(removing), self.calibrate, train=train)
+        return model.to_bytes(), coverage
 
     def _after(self, steps: Recipe) -> Model:
         """Return the float model after the first steps of a recipe, which others begin with as well."""

@@ -19,7 +19,8 @@ from typing import Any
 import numpy as np
 
 from litesmith.errors import SessionError
-from litesmith.optimize import Recipe
+from litesmith.measure._accelerators import BASELINE
+from litesmith.optimize import Coverage, Recipe
 from litesmith.optimize._compressed_size import gzip_bytes
 from litesmith.progress import task
 from litesmith.tune._budget import Budget
@@ -41,19 +42,24 @@ from litesmith.tune._jobs import (
     Weight,
 )
 from litesmith.tune._journal import NO_SPACE, Journal, write_whole
+from litesmith.tune._measuring import Measuring
 from litesmith.tune._question import Array, Question, content_hash, joined
 from litesmith.tune._rehearse import Rehearsal, Rehearse
 from litesmith.tune._sequential import refuted_after
 from litesmith.tune._stamp import training_stamp
-from litesmith.tune._trial import DONE, FAILED, STOPPED, Timing, Trial
+from litesmith.tune._trial import DONE, FAILED, NO_TIME, STOPPED, Timing, Trial
 from litesmith.tune._workers import Workers
 
 RANGES = 8
 FEWEST_SAMPLES = 64
 HOPELESS = 5.0
-"""A candidate is too slow to score when its rough latency is this many times what it has to beat."""
-TOGETHER = 10
-"""Files measured in one interleaved round; more would make a round longer than the machine stays the same."""
+"""A candidate is too slow to score when its latency is this many times what it has to beat."""
+SUSPECT = 0.5
+"""A rough latency above this share of what is hopeless is looked at again, with nothing else running."""
+LOOK_S = 0.1
+UNMEASURABLE = "its latency cannot be measured: "
+USUAL = (BASELINE, "litesmith")
+"""Accelerators that every session takes by itself where they help, so that latencies are of them anyway."""
 
 
 @dataclass
@@ -62,6 +68,8 @@ class _Candidate:
 
     trial: Trial
     model: bytes | None = None
+    coverage: Coverage | None = None
+    is_suspect: bool = False  # maybe too slow: it waits until nothing else runs
     asked: int = 0
     seen: dict[int, Observation | Failure] = field(default_factory=dict)
     whole: list[Observation] = field(default_factory=list)  # of the ranges that were tested, in order
@@ -89,11 +97,13 @@ class Search:
         deadline: float | None = None,
         keeps_state: bool = False,
         is_measured_elsewhere: bool = False,
+        measuring: Measuring | None = None,
     ) -> None:
         self.question, self.budget = question, budget
         self._workers, self._meter, self._journal, self._folder, self._key = workers, meter, journal, folder, key
         self._deadline, self._keeps_state = deadline, keeps_state
         self._is_measured_elsewhere = is_measured_elsewhere
+        self.measuring = measuring or Measuring()
         self._files = folder / "files"
         self._files.mkdir(exist_ok=True)
         self._known = {
@@ -102,23 +112,37 @@ class Search:
         self.trials: dict[int, Trial] = {}
         self.left_out: list[tuple[str, str]] = []
         self.work_s = 0.0
+        self._from_before = frozenset(self._known)
         self.reused = 0
         self._tickets = 0
         self._float_seen: dict[str, dict[str, Array]] = {}
-        self._float_probe_ms = 0.0
+        self._float_ms = 0.0
         self.drop_bound = 0.0
         self.start = ""
         self._stops = f"drop {budget.max_drop:g}, latency {budget.max_latency_ms}, least {budget.minimize}"
+        self._stops += ", on accelerators" if self.measuring.accelerators else ""
 
     @property
     def out_of_time(self) -> bool:
-        """Whether the time of the budget is up."""
-        return self.left_s < 0
+        """Whether the time of the budget is up, or what is left too short for one more candidate."""
+        if self._deadline is None:
+            return False
+        tried = [t.build_s + t.score_s for t in self.trials.values() if t.number and not Recipe.parse(t.recipe).trains]
+        return self.left_s < (sum(tried) / len(tried) if tried else 0.0)
 
     @property
     def left_s(self) -> float:
-        """How much of the time of the budget is left, in seconds."""
-        return float("inf") if self._deadline is None else self._deadline - time.monotonic()
+        """How much of the time of the budget is left to try candidates, in seconds: those tried must be measured yet."""
+        return float("inf") if self._deadline is None else self._deadline - time.monotonic() - self._measuring_s()
+
+    def _measuring_s(self) -> float:
+        """Return how long measuring takes of what was tried and is under way, by how long scoring took."""
+        if not self.trials:
+            return 0.0
+        scored = [t for t in self.trials.values() if t.number and t.score] or [self.trials[0]]
+        run_s = sum(t.score_s for t in scored) / sum(t.score.samples for t in scored if t.score)
+        files = sum(t.status == DONE for t in self.trials.values()) + self.workers
+        return self.measuring.all_s(files, run_s, len(self.question.held_out), self.workers)
 
     @property
     def workers(self) -> int:
@@ -133,7 +157,11 @@ class Search:
         built = self._one(Build(""))
         if isinstance(built, Failure):
             raise SessionError(f"the float model does not run, so there is nothing to start from: {built.reason}")
-        self._float_probe_ms = built.probe_ms
+        if self.budget.max_latency_ms is not None and not self._is_measured_elsewhere:
+            looked = self._alone_ms(self.question.model)
+            if isinstance(looked, Failure):
+                raise SessionError(f"the latency of the float model cannot be measured: {looked.reason}")
+            self._float_ms = looked[0]
         seen = self._observed_float("search")
         score = self.question.score(seen)
         self.drop_bound = self.budget.drop_bound(score.value)
@@ -141,7 +169,7 @@ class Search:
         trial = replace(trial, key=self._trial_key(""))
         known = self._known.get(trial.key)
         if known is not None and known.status == DONE:
-            trial = self._for_these_samples(replace(known, number=0))
+            trial = self._for_this_search(replace(known, number=0))
         return self._keep(trial, self.question.model)
 
     def _observed_float(self, split: str) -> dict[str, Array]:
@@ -166,11 +194,15 @@ class Search:
         buffer = io.BytesIO()
         named: dict[str, Any] = dict(arrays)
         np.savez_compressed(buffer, **named)
+        self._save(path, buffer.getvalue())  # without space it is run again after a restart
+
+    def _save(self, path: Path, content: bytes) -> None:
+        """Write what the search can do without; where the disk is full it is not there."""
         try:
-            write_whole(path, buffer.getvalue())
+            write_whole(path, content)
         except OSError as error:
             if error.errno not in NO_SPACE:
-                raise  # without space it is run again after a restart
+                raise
 
     # ------------------------------------------------------------------ candidates
 
@@ -185,9 +217,10 @@ class Search:
         for trial in wanted:
             known = self._known.get(trial.key)
             if known is not None and self._still_holds(known):
-                known = self._for_these_samples(replace(known, number=trial.number, stage=stage, start=trial.start))
+                known = replace(known, number=trial.number, stage=stage, start=trial.start)
+                known = self._for_this_search(known)
                 self.trials[trial.number] = self._weighed(known)
-                self.reused += 1
+                self.reused += trial.key in self._from_before
             else:
                 waiting.append(_Candidate(trial))
         with task(f"Trying {stage}", total=len(waiting)) as advance:
@@ -213,9 +246,19 @@ class Search:
         found = self._one(FindRewrites())
         if isinstance(found, Failure):
             self.left_out.append((REWRITES, found.reason))
-        elif found:
-            self.run("rewrites", [REWRITES])
-            self.start = REWRITES
+        if isinstance(found, Failure) or not found:
+            return
+        own = next((t for t in self.trials.values() if t.recipe == REWRITES), None)  # somebody asked for it
+        trial = own or next(iter(self.run("rewrites", [REWRITES])), None)
+        if trial is None or trial.status != DONE or trial.drop is None or trial.drop > self.drop_bound:
+            reason = "" if trial is None else f": {trial.reason or 'it loses more than is allowed'}"
+            self.left_out.append(
+                (f"{REWRITES} before other candidates", f"it was not finished within the bound{reason}")
+            )
+            return
+        self.start = REWRITES
+        alike = {n: t for n, t in self.trials.items() if t.recipe == REWRITES or t.recipe.startswith(f"{REWRITES} → ")}
+        self.trials.update({n: replace(t, start=REWRITES) for n, t in alike.items()})
 
     def _still_holds(self, known: Trial) -> bool:
         """Say whether a trial of the journal answers this budget too: one that was stopped answers only its own."""
@@ -225,8 +268,12 @@ class Search:
             return not known.transient
         return (self._files / f"{known.file}.tflite").exists()
 
-    def _for_these_samples(self, known: Trial) -> Trial:
-        """Return a trial of the journal without its score on held-out samples that are not those of this search."""
+    def _for_this_search(self, known: Trial) -> Trial:
+        """Return a trial of the journal without its score on held-out samples that are not those of this search.
+
+        And without its latency on an accelerator, which counts only where that is asked for, and is then measured again.
+        """
+        known = replace(known, accelerated=None)
         same = known.held_out_hash == self._held_out_hash
         return known if same else replace(known, held_out=None, held_out_hash="")
 
@@ -243,7 +290,13 @@ class Search:
                     running.append(candidate)
                 tickets[self._submit(job)] = candidate, number
             if not tickets:
-                break
+                suspect = next((c for c in running if c.is_suspect), None)
+                if suspect is None:
+                    break
+                self._look_alone(suspect)
+                advance(suspect.finished)
+                running = [c for c in running if not c.finished]
+                continue
             ticket, answer = self._workers.next()
             candidate, number = tickets.pop(ticket)
             if not candidate.finished:
@@ -252,7 +305,7 @@ class Search:
                     advance(1)
             running = [c for c in running if not c.finished]
         for candidate in waiting:
-            self.left_out.append((candidate.trial.recipe, "no time left"))
+            self.left_out.append((candidate.trial.recipe, NO_TIME))
         for _ in range(len(tickets)):  # ranges that were run ahead of a candidate that is finished
             self._workers.next()
 
@@ -260,14 +313,15 @@ class Search:
         self, running: list[_Candidate], waiting: list[_Candidate], *, ahead: bool
     ) -> tuple[_Candidate, int, Job] | None:
         """Return what to do next: the range that is due, a new candidate, or a range ahead for an idle worker."""
-        for candidate in running:
-            if candidate.model is not None and candidate.asked == candidate.tested:
+        ready = [c for c in running if c.model is not None and not c.is_suspect]
+        for candidate in ready:
+            if candidate.asked == candidate.tested:
                 return self._range_job(candidate)
         if waiting and not self.out_of_time and len(running) <= self._workers.count:
             candidate = waiting.pop(0)
             return candidate, -1, Build(candidate.trial.recipe, self._checkpoint(candidate.trial))
-        for candidate in running if ahead else ():
-            if candidate.model is not None and candidate.asked < len(self._ranges("search")):
+        for candidate in ready if ahead else ():
+            if candidate.asked < len(self._ranges("search")):
                 return self._range_job(candidate)
         return None
 
@@ -297,7 +351,7 @@ class Search:
     def _take_file(self, candidate: _Candidate, built: Built) -> None:
         digest = content_hash(built.model)
         trial = replace(candidate.trial, file=digest, size_bytes=len(built.model), build_s=built.seconds)
-        candidate.trial, candidate.model = trial, built.model
+        candidate.trial, candidate.model, candidate.coverage = trial, built.model, built.coverage
         self.work_s += built.seconds
         twin = next((t for t in self.trials.values() if t.file == digest and t.status != FAILED), None)
         if twin is not None:  # another recipe made the same file
@@ -305,18 +359,41 @@ class Search:
                 candidate, replace(trial, status=twin.status, reason=twin.reason, score=twin.score, timing=twin.timing)
             )
             return
-        limit = self._slowest_ms()
-        if built.probe_ms > limit:
-            reason = f"too slow to score: about {built.probe_ms:.3g} ms, {HOPELESS:g} times what it has to beat"
-            self._finish(candidate, replace(trial, status=STOPPED, reason=reason, stopped_by=self._stops))
+        candidate.is_suspect = built.slowness > SUSPECT * self._hopeless(self._float_ms)
 
-    def _slowest_ms(self) -> float:
-        """Return the rough latency above which a candidate is hopeless; ours says nothing about another machine's."""
-        if self._is_measured_elsewhere:
+    def _hopeless(self, float_ms: float) -> float:
+        """Return how many times as slow as the float model a candidate is when it is hopeless.
+
+        Never, where one thread of this machine says nothing about what counts: another machine, or accelerators.
+        """
+        if self._is_measured_elsewhere or self.measuring.accelerators:
             return float("inf")
         if self.budget.max_latency_ms is not None:
-            return HOPELESS * self.budget.max_latency_ms
-        return HOPELESS * self._float_probe_ms if self.budget.minimize == "latency" else float("inf")
+            most = max(HOPELESS, *self.measuring.threads)  # several threads gain at most their number
+            return most * self.budget.max_latency_ms / float_ms
+        return HOPELESS if self.budget.minimize == "latency" else float("inf")
+
+    def _look_alone(self, candidate: _Candidate) -> None:
+        """Stop a candidate that is too slow; with nothing else running, so that the number of workers does not matter."""
+        assert candidate.model is not None
+        candidate.is_suspect = False
+        looked = self._alone_ms(self.question.model, candidate.model)
+        if isinstance(looked, Failure):
+            self._finish(candidate, _failed(candidate.trial, looked, UNMEASURABLE))
+            return
+        float_ms, own_ms = looked
+        limit_ms = self._hopeless(float_ms) * float_ms
+        if own_ms > limit_ms:
+            reason = f"too slow to score: about {own_ms:.3g} ms, and {limit_ms:.3g} ms are hopeless already"
+            self._finish(candidate, replace(candidate.trial, status=STOPPED, reason=reason, stopped_by=self._stops))
+
+    def _alone_ms(self, *models: bytes) -> list[float] | Failure:
+        """Return latencies from a short look where latency is measured, with nothing else under way."""
+        answer = self._one(Measure(models, (1,), LOOK_S), self._meter)
+        if isinstance(answer, Failure):
+            return answer
+        self.work_s += answer.seconds
+        return [median for median, _, _ in answer.summaries]
 
     def _test(self, candidate: _Candidate) -> None:
         """Look at the ranges that are complete from the first on: stop the candidate, go on, or be done with it."""
@@ -361,21 +438,23 @@ class Search:
 
     def _finish(self, candidate: _Candidate, trial: Trial) -> None:
         candidate.finished = True
-        self._keep(trial, candidate.model)
+        if self._keep(trial, candidate.model).status == DONE and candidate.coverage is not None:
+            self._save(self._coverage_path(trial), candidate.coverage.to_json().encode("utf-8", "replace"))
         over = self._checkpoint(trial) and not trial.transient
         for state in self._files.glob(f"{trial.key}.checkpoint*") if over else ():
             state.unlink(missing_ok=True)
 
     # ------------------------------------------------------------------ finalists
 
-    def measure(self, trials: Sequence[Trial], *, threads: Sequence[int] = (1,), seconds: float = 1.0) -> list[Trial]:
+    def measure(self, trials: Sequence[Trial]) -> list[Trial]:
         """Measure latencies, alone and interleaved with the float model; returns the trials with them."""
+        threads, seconds, together = self.measuring.threads, self.measuring.seconds, self.measuring.together
         result = {t.number: t for t in trials}
         lacking = [t for t in trials if t.file and any(n not in _measured(t) for n in threads)]
         with task("Measuring latency", total=len(lacking)) as advance:
-            for start in range(0, len(lacking), TOGETHER):
-                group = lacking[start : start + TOGETHER]
-                for trial, timings in zip(group, self._timings(group, tuple(threads), seconds), strict=True):
+            for start in range(0, len(lacking), together):
+                group = lacking[start : start + together]
+                for trial, timings in zip(group, self._timings(group, threads, seconds), strict=True):
                     if timings:
                         first = next((t for t in timings if t.threads == 1), trial.timing)
                         others = tuple(t for t in timings if t.threads != 1) or trial.threads
@@ -388,7 +467,7 @@ class Search:
         answer = self._one(Measure(models, threads, seconds), self._meter)
         if isinstance(answer, Failure):
             if len(group) == 1:
-                self._keep(_failed(group[0], answer, "its latency cannot be measured: "))
+                self._keep(_failed(group[0], answer, UNMEASURABLE))
                 return [()]
             return [self._timings([trial], threads, seconds)[0] for trial in group]
         self.work_s += answer.seconds
@@ -430,22 +509,40 @@ class Search:
 
     def layers(self, trial: Trial) -> tuple[TunedLayer, ...]:
         """Return size, time and error of each operator of a trial's file."""
-        found = self._one(Explain(self.content(trial), trial.start), self._meter)
+        content = self.content(trial) if trial.number else self.question.model  # which is known without its file
+        found = self._one(Explain(content, trial.recipe), self._meter)
         if isinstance(found, Failure):
             self.left_out.append((f"the layers of {trial.name}", found.reason))
             return ()
-        return tuple(found)
+        if found.not_compared:
+            self.left_out.append((f"the error of each layer of {trial.name}", found.not_compared))
+        layers: tuple[TunedLayer, ...] = found.layers
+        return layers
 
-    def on_accelerators(self, trials: Sequence[Trial], seconds: float) -> tuple[OnAccelerator, ...]:
-        """Return the latency of trials' files on every accelerator of the machine that measures."""
+    def coverage(self, trial: Trial) -> Coverage | None:
+        """Return what the quantizing step of a trial left float; None where it has no such step."""
+        path = self._coverage_path(trial)
+        if path.exists():
+            return Coverage.from_json(path)
+        if Recipe.parse(trial.recipe).before_quantizing is not None:
+            self.left_out.append((f"the coverage of {trial.name}", f"{path} was not written, or is gone"))
+        return None
+
+    def _coverage_path(self, trial: Trial) -> Path:
+        return self._files / f"{trial.key}.coverage.json"
+
+    def on_accelerators(self, trials: Sequence[Trial]) -> tuple[OnAccelerator, ...]:
+        """Return the latency of trials' files on every accelerator of the machine that measures; trials keep the best."""
         found: list[OnAccelerator] = []
         with task("Trying accelerators", total=len(trials)) as advance:
             for trial in trials:
-                answer = self._one(Accelerate(self.content(trial), seconds, trial.number), self._meter)
+                job = Accelerate(self.content(trial), self.measuring.seconds, trial.number)
+                answer = self._one(job, self._meter)
                 if isinstance(answer, Failure):
                     self.left_out.append((f"{trial.name} on accelerators", answer.reason))
                 else:
                     found += answer
+                    self._keep(replace(trial, accelerated=_on_best(trial, answer)))
                 advance(1)
         return tuple(found)
 
@@ -558,6 +655,14 @@ class Search:
 def _failed(trial: Trial, failure: Failure, what: str = "") -> Trial:
     """Return a trial as one that failed."""
     return replace(trial, status=FAILED, reason=f"{what}{failure.reason}", transient=failure.transient)
+
+
+def _on_best(trial: Trial, found: Sequence[OnAccelerator]) -> Timing | None:
+    """Return the latency on the accelerator that is best for a file; None where that is what it runs on anyway."""
+    best = next((on for on in found if on.best and on.name not in USUAL), None)
+    if best is None or best.latency_ms is None or trial.timing is None:
+        return None
+    return Timing(1, best.latency_ms, best.low_ms, best.high_ms, trial.timing.float_ms, best.name)
 
 
 def _measured(trial: Trial) -> set[int]:

@@ -8,19 +8,29 @@ import hashlib
 import importlib.metadata
 from pathlib import Path
 
+from litesmith.machine import package_version
 from litesmith.measure import machine_facts
+from litesmith.optimize import Recipe
+from litesmith.runtime import delegate_path
+from litesmith.runtime._native import has_library
 
-_FOLDERS = ("model", "zoo", "data", "runtime", "accuracy", "optimize")
-"""Whose code decides what a file is and how it scores."""
+_FOLDERS = ("model", "zoo", "data", "runtime", "accuracy", "measure", "optimize", "targets")
+"""Whose code decides what a file is, how it scores, and how its latency is found."""
+_CODE = (".py", ".toml")  # rules and catalogues are TOML
+_MAKERS = ("pillow", "scipy", "soundfile")
+"""Packages that read samples and make files, besides those in the facts of every machine."""
 
 
 @functools.cache
 def stamp() -> str:
-    """Return a hash that changes with the code, the versions of packages, and the kind of machine."""
+    """Return a hash that changes with the code, its native library, the versions of packages, and the kind of machine."""
     digest = hashlib.sha256()
     _read_code(digest, *_FOLDERS)
+    if has_library():
+        digest.update(Path(delegate_path()).read_bytes())
     facts = machine_facts()
-    digest.update(repr((facts.identity, sorted(facts.versions.items()))).encode())
+    versions = {**facts.versions, **_versions(*_MAKERS, "torch")}  # which recipes of learned rounding use as well
+    digest.update(repr((facts.identity, sorted(versions.items()))).encode())
     return digest.hexdigest()
 
 
@@ -32,10 +42,27 @@ def training_stamp() -> str:
     return digest.hexdigest()
 
 
+def makers(recipe: str) -> dict[str, str]:
+    """Return the versions of the packages that make a file by a recipe, besides those in the facts of the machine.
+
+    Example:
+        >>> sorted(makers("int8"))
+        ['pillow', 'scipy', 'soundfile']
+    """
+    steps = Recipe.parse(recipe)
+    learns = steps.trains or any("rounding" in str(step.options.get("recover")) for step in steps.steps)
+    return _versions(*_MAKERS, *(["torch"] if learns else []))
+
+
+def _versions(*packages: str) -> dict[str, str]:
+    return {name: found for name in packages if (found := package_version(name))}
+
+
 def _read_code(digest: hashlib._Hash, *folders: str) -> None:
     import litesmith
 
     root = Path(litesmith.__file__).parent
     for folder in folders:
-        for path in sorted((root / folder).glob("*.py")):
+        for path in sorted(path for path in (root / folder).rglob("*") if path.suffix in _CODE):
+            digest.update(f"{path.relative_to(root)}\n".encode())
             digest.update(path.read_bytes())

@@ -18,7 +18,7 @@ from litesmith.tune import _candidates as candidates
 from litesmith.tune._budget import Budget
 from litesmith.tune._jobs import Failure
 from litesmith.tune._rehearse import Rehearsal
-from litesmith.tune._trial import DONE, Trial
+from litesmith.tune._trial import DONE, NO_TIME, Trial
 
 if TYPE_CHECKING:
     from litesmith.tune._search import Search
@@ -253,7 +253,7 @@ class _Trainings:
     def _too_long(self, recipe: str, planned_s: float) -> tuple[str, float]:
         """Return why there is no time for a training, empty where there is, and how long it takes."""
         if self._search.out_of_time:
-            return "no time left", 0.0
+            return NO_TIME, 0.0
         if self._rehearsal is None:
             self._rehearsal = self._search.rehearse()
         if isinstance(self._rehearsal, Failure):

@@ -10,6 +10,8 @@ from litesmith.accuracy import Drop
 from litesmith.result import Result
 
 DONE, STOPPED, FAILED = "done", "stopped", "failed"
+NO_TIME = "no time left"
+"""Why something was not tried."""
 
 
 @dataclass(frozen=True)
@@ -36,7 +38,8 @@ class Timing:
     Attributes:
         threads: with which it was measured.
         median_ms, low_ms, high_ms: of one inference, and the interval of the median.
-        float_ms: the float model's median in the same interleaved rounds.
+        float_ms: the float model's median in the same interleaved rounds; of an accelerator, in those of the CPU.
+        accelerator: where it ran; empty for what LiteRT takes by itself, on the CPU.
     """
 
     threads: int
@@ -44,6 +47,7 @@ class Timing:
     low_ms: float
     high_ms: float
     float_ms: float
+    accelerator: str = ""
 
     @property
     def is_sure(self) -> bool:
@@ -67,7 +71,8 @@ class Trial(Result, kind="trial", schema=1):
         score: on the search split.
         build_s, score_s: time to make the file, and to score it.
         timing: its latency with one thread, where it was measured.
-        threads: its latencies with other numbers of threads, for finalists.
+        threads: its latencies with other numbers of threads.
+        accelerated: its latency on the best accelerator, where those were asked for and one beats the CPU with one thread.
         held_out: its score on samples that the search never saw, for finalists.
         key: the hash of everything that the outcome depends on.
         stopped_by: the bounds that it was stopped for; another budget tries it again.
@@ -95,6 +100,7 @@ class Trial(Result, kind="trial", schema=1):
     held_out_hash: str = ""
     transient: bool = False
     start: str = ""
+    accelerated: Timing | None = None
 
     @property
     def body(self) -> str:
@@ -115,8 +121,9 @@ class Trial(Result, kind="trial", schema=1):
 
     @property
     def best_timing(self) -> Timing | None:
-        """The latency with the number of threads that suits it: the fewest that are within 5 % of the best."""
-        known = sorted([t for t in (self.timing, *self.threads) if t is not None], key=lambda t: t.threads)
+        """The latency with what suits it: the fewest threads within 5 % of the best, and else an accelerator."""
+        found = [t for t in (self.timing, *self.threads, self.accelerated) if t is not None]
+        known = sorted(found, key=lambda t: (bool(t.accelerator), t.threads))
         if not known:
             return None
         least = min(t.median_ms for t in known)
@@ -124,7 +131,7 @@ class Trial(Result, kind="trial", schema=1):
 
     @property
     def latency_ms(self) -> float | None:
-        """The latency with the number of threads that suits it."""
+        """The latency with the number of threads, or on the accelerator, that suits it."""
         best = self.best_timing
         return None if best is None else best.median_ms
 

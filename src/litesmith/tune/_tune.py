@@ -6,7 +6,7 @@ from __future__ import annotations
 import json
 import os
 import time
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from contextlib import ExitStack
 from dataclasses import dataclass, replace
 from pathlib import Path
@@ -17,35 +17,36 @@ from litesmith.devices import Device
 from litesmith.errors import UsageError
 from litesmith.measure import MachineFacts, machine_facts
 from litesmith.model import Model
-from litesmith.optimize import Recipe
+from litesmith.optimize import Coverage, Recipe
 from litesmith.result import Result
+from litesmith.runtime._accelerators import known_accelerators
 from litesmith.tune import _candidates as candidates
 from litesmith.tune._advise import Advice, advise
 from litesmith.tune._budget import Budget, parse_bytes, parse_milliseconds, parse_seconds, parse_share
 from litesmith.tune._cluster import ClusterWorkers
-from litesmith.tune._decide import Verdict, decide, finalists
-from litesmith.tune._jobs import OnAccelerator, TunedLayer
+from litesmith.tune._decide import Verdict, contenders, decide, finalists
+from litesmith.tune._jobs import Failure, OnAccelerator, TunedLayer
 from litesmith.tune._journal import NO_SPACE, Journal, only_one, write_whole
 from litesmith.tune._lock import Lock, Origin, function_file, make_lock
+from litesmith.tune._measuring import ACCELERATED, Measuring, thread_counts
 from litesmith.tune._meter import DeviceMeter, measuring_device, measuring_machine, measuring_worker
 from litesmith.tune._narrow import search_narrower
-from litesmith.tune._plan import Plan, make_plan
+from litesmith.tune._plan import MakePlan, Plan
 from litesmith.tune._question import Question, content_hash
 from litesmith.tune._search import Search
 from litesmith.tune._sparsity import search_sparsity
 from litesmith.tune._stamp import stamp
 from litesmith.tune._training import search_training
 from litesmith.tune._training_data import open_training
-from litesmith.tune._trial import DONE, Trial, pareto
+from litesmith.tune._trial import DONE, NO_TIME, Trial, pareto
 from litesmith.tune._widen import search_wider
 from litesmith.tune._workers import LocalWorkers, Workers
 
 SPLIT = {"calibrate": 0.2, "search": 0.4, "held_out": 0.4}
 CALIBRATION_SAMPLES = 200
 EFFORTS = ("quick", "full")
-ACCELERATED = 3
-VERIFIED = 6
-"""Files of the front that are scored on the held-out split, at most."""
+RESULTS = ("winner.tflite", "recipe.toml", "litesmith.lock", "tune.json")
+"""What a search leaves in its folder, besides the journal and the files of trials."""
 
 
 @dataclass(frozen=True)
@@ -73,8 +74,10 @@ class Tuned(Result, kind="tune", schema=1):
         machine: the facts of the machine that measured latency.
         device: its address, where it was a device.
         layers: of the winner: size, time and error of each operator.
+        float_layers: of the float model: size and time of each operator.
+        coverage: what quantization left float in the winner, and why; None where it is not quantized.
         advice: what the decision tree said before anything was measured.
-        accelerators: latencies of the three best files on every accelerator, where that was asked for.
+        accelerators: latencies of the best files on every accelerator, where that was asked for.
     """
 
     model: str
@@ -99,6 +102,8 @@ class Tuned(Result, kind="tune", schema=1):
     advice: Advice | None = None
     accelerators: tuple[OnAccelerator, ...] = ()
     device: str = ""
+    float_layers: tuple[TunedLayer, ...] = ()
+    coverage: Coverage | None = None
 
     @property
     def winner(self) -> Trial | None:
@@ -140,6 +145,7 @@ def tune(
     seed: int = 0,
     train: Dataset | str | Path | None = None,
     train_epochs: int | None = None,
+    on_plan: Callable[[Plan], None] | None = None,
 ) -> Tuned:
     """Find the file to ship within a budget, by measurement, and leave it in a folder with the proof.
 
@@ -158,15 +164,17 @@ def tune(
         max_size: of the file, such as "4MB".
         minimize: "latency", "size", "download" (the file through gzip) or "drop": what decides among those within the
             bounds.
-        time_limit: of the search, such as "15m"; what is under way then is finished.
+        time_limit: of the search, such as "15m". Trying ends early enough to measure what was tried, by an estimate; the
+            float model, what is under way then, and measuring are finished whatever the limit.
         limit: how many samples at most to score candidates on.
         model_output: the output that is scored, where the model has several.
         label_offset: added to class numbers.
         recipes: more candidates, such as "int8 + float:SOFTMAX".
         only: nothing but these candidates.
         effort: "full" also searches how many channels and weights can go, which takes longest; "quick" does not.
-        accelerators: also measure the three best files on every accelerator of this machine.
-        seconds: time to measure the latency of each file for.
+        accelerators: also measure the best files on every accelerator of the machine that measures, six at most: their
+            latency is then that of the fastest whose outputs are right.
+        seconds: time to measure the latency of each file for, with each number of threads.
         workers: processes; by default one for each core. The trials do not depend on it.
         cluster: the address of a Dask scheduler, instead of processes of this machine.
         device: where latency is measured, of every candidate, instead of here: `ssh://user@host`, a name of the devices
@@ -176,6 +184,7 @@ def tune(
         train: samples to train on, with or without labels, which allows candidates that are trained; those that are also
             scored on are left out. Needs the extra `train`.
         train_epochs: how often each training sees all samples; by default 5, and 16 with zeros or fewer channels.
+        on_plan: called with the plan before anything is tried.
 
     Raises:
         MissingExtraError: there are samples to train on, and PyTorch is not installed.
@@ -217,6 +226,7 @@ def tune(
         if isinstance(meter, ClusterWorkers):
             machine = measuring_worker(question, meter)
         elsewhere = _place_of_latency(question, machine, here)
+        measuring = _measuring(machine.cores, seconds, accelerators)
         search = Search(
             question,
             team,
@@ -228,11 +238,17 @@ def tune(
             deadline=None if budget.time_s is None else time.monotonic() + budget.time_s,
             keeps_state=cluster is None,
             is_measured_elsewhere=bool(elsewhere),
+            measuring=measuring,
         )
+        unplanned = ""
+        if on_plan is not None:
+            planning = _planning(question, recipes, only, team.count, effort, budget, train_epochs, measuring)
+            unplanned = _tell_plan(planning, team, on_plan)
         notes = _run_stages(search, usable, everything=not only, sparsity=effort == "full", train_epochs=train_epochs)
+        notes += [f"there is no plan: {unplanned}"] if unplanned else []
         if isinstance(meter, ClusterWorkers):
             notes.append(f"latency was measured on a worker of the cluster: {machine.cpu}, {machine.cores} cores")
-        _measure_and_verify(search, machine.cores, seconds)
+        accelerated = _measure_and_verify(search)
         trials = tuple(search.trials[n] for n in sorted(search.trials))
         front = pareto(trials)
         verdict = decide(trials, budget, search.drop_bound)
@@ -242,6 +258,8 @@ def tune(
                 f"the latency of {unsure} of {len(trials)} files is not known to ±5 %, as the machine was busy: start the "
                 "search again when it is quiet, which measures only them"
             )
+        float_layers = search.layers(search.trials[0])
+        winner = None if verdict.winner is None else search.trials[verdict.winner]
         if not journal.flush():
             notes.append(
                 f"the disk of {folder} is full: the journal lacks some lines, and a restart repeats their trials"
@@ -266,11 +284,11 @@ def tune(
             workers=team.count,
             machine=machine,
             device="" if question.device is None else question.device.url,
-            layers=() if verdict.winner is None else search.layers(search.trials[verdict.winner]),
+            layers=() if winner is None else search.layers(winner) if winner.number else float_layers,
+            float_layers=float_layers,
+            coverage=None if winner is None else search.coverage(winner),
             advice=_advice(model, question, budget),
-            accelerators=search.on_accelerators(_best(trials, budget, search.drop_bound), seconds)
-            if accelerators
-            else (),
+            accelerators=accelerated,
         )
         result = replace(result, left_out=tuple(search.left_out))
         try:
@@ -295,24 +313,53 @@ def plan(model: str | Path, data: Dataset | str | Path, **options: Any) -> Plan:
         **{"max_drop": "1%", "max_latency": None, "max_size": None, "minimize": "latency", **bounds},
         time_limit=wanted["time_limit"],
     )
+    measuring = _measuring(machine_facts().cores, wanted["seconds"] or 1.0, wanted["accelerators"])
     recipes, only, effort = options.pop("recipes", ()), options.pop("only", ()), options.pop("effort", "full")
     train_epochs = options.pop("train_epochs", None)
     _check_epochs(train_epochs, options.get("train"))
     positional = [options.pop(k, None) for k in ("preprocess", "calibrate", "metric")]
     question, _ = ask(model, data, *positional, **options)
+    workers = wanted["workers"] or len(os.sched_getaffinity(0))
+    return _planning(question, recipes, only, workers, effort, budget, train_epochs, measuring).answer(question)
+
+
+def _planning(
+    question: Question,
+    recipes: Sequence[str],
+    only: Sequence[str],
+    workers: int,
+    effort: str,
+    budget: Budget,
+    train_epochs: int | None,
+    measuring: Measuring,
+) -> MakePlan:
+    """Return the job that plans a search."""
     own, untried = candidates.own_schemes(question.model) if not only else (list(only), [])
     usable, left_out = candidates.known([*own, *recipes], trains=question.train is not None)
-    workers = wanted["workers"] or len(os.sched_getaffinity(0))
-    return make_plan(
-        question,
-        usable,
-        [*untried, *left_out],
+    return MakePlan(
+        recipes=tuple(usable),
+        left_out=(*untried, *left_out),
         workers=workers,
         everything=not only,
         sparsity=effort == "full",
         budget=budget,
         train_epochs=train_epochs,
+        measuring=measuring,
     )
+
+
+def _tell_plan(planning: MakePlan, team: Workers, on_plan: Callable[[Plan], None]) -> str:
+    """Plan in a process of its own, as the float model may crash it; returns why there is no plan, or nothing."""
+    team.submit(0, planning)
+    _, planned = team.next()
+    if isinstance(planned, Failure):
+        return planned.reason
+    on_plan(planned)
+    return ""
+
+
+def _measuring(cores: int, seconds: float, accelerators: bool | None) -> Measuring:
+    return Measuring(thread_counts(cores), seconds, len(known_accelerators()) if accelerators else 0)
 
 
 def _check_epochs(epochs: int | None, train: Dataset | str | Path | None) -> None:
@@ -320,10 +367,6 @@ def _check_epochs(epochs: int | None, train: Dataset | str | Path | None) -> Non
         raise UsageError(f"train_epochs must be 1 or more, not {epochs}")
     if epochs is not None and train is None:
         raise UsageError(f"train_epochs is {epochs}, but nothing is trained; give samples to train on as well: train=…")
-
-
-def _best(trials: Sequence[Trial], budget: Budget, drop_bound: float) -> list[Trial]:
-    return [t for t in finalists(trials, budget, drop_bound) if t.held_out is not None][:ACCELERATED]
 
 
 def _advice(model: str | Path, question: Question, budget: Budget) -> Advice:
@@ -444,10 +487,11 @@ def _run_stages(
 ) -> list[str]:
     """Try what was asked for, and everything that the scores so far call for; returns notes."""
     search.baseline()
-    trials = search.run("asked for", asked) if asked else []
+    if asked:
+        search.run("asked for", asked)
     if everything:
         search.begin_with_rewrites()
-    notes = _run_own_stages(search, trials) if everything else []
+    notes = _run_own_stages(search) if everything else []
     if everything:
         search_wider(search)
     if everything and sparsity:
@@ -459,16 +503,16 @@ def _run_stages(
         notes.append(f"{search.question.untrained} samples to train on are also scored on, and were left out")
     if search.reused:
         notes.append(f"{search.reused} trials were finished in an earlier run and not repeated")
-    if search.out_of_time:
-        notes.append("the time was up before everything was tried")
+    if any(reason == NO_TIME for _, reason in search.left_out):
+        notes.append("the time was up before everything was tried: what was left of it is for measuring")
     return notes
 
 
-def _run_own_stages(search: Search, trials: list[Trial]) -> list[str]:
+def _run_own_stages(search: Search) -> list[str]:
     notes: list[str] = []
     schemes, left_out = candidates.own_schemes(search.question.model)
     search.left_out += left_out
-    trials = [t for t in trials if t.start == search.start]
+    trials = [t for t in search.alike if t.stage == "asked for"]
     asked = {t.body for t in trials}
     trials += search.run("schemes", [s for s in schemes if s not in asked])
     best = candidates.best_int8(trials)
@@ -510,19 +554,32 @@ def _mixed(search: Search, base: Trial) -> None:
             return
 
 
-def _measure_and_verify(search: Search, cores: int, seconds: float) -> None:
-    """Measure what is finished; give finalists the held-out split, and those it confirms other numbers of threads."""
-    done = [t for t in search.trials.values() if t.status == DONE]
-    search.measure(done, seconds=seconds)
-    while True:  # one that the held-out split refutes makes way for others
+def _measure_and_verify(search: Search) -> tuple[OnAccelerator, ...]:
+    """Measure what is finished, and give finalists the held-out split; returns what the best did on accelerators.
+
+    All are measured with the same numbers of threads: else one that was looked at closer would seem faster.
+    """
+    search.measure([t for t in search.trials.values() if t.status == DONE])
+    _verify_finalists(search)
+    if not search.measuring.accelerators:
+        return ()
+    chosen = contenders(tuple(search.trials.values()), search.budget, search.drop_bound)
+    for trial in chosen[ACCELERATED:]:
+        search.left_out.append((f"{trial.name} on accelerators", f"only the {ACCELERATED} best files are tried there"))
+    found = search.on_accelerators(chosen[:ACCELERATED])
+    _verify_finalists(search)  # latencies have changed, and with them the front
+    return found
+
+
+def _verify_finalists(search: Search) -> None:
+    """Score the front and all that may win on the held-out split; one that it refutes makes way for others."""
+    while True:
         found = finalists(tuple(search.trials.values()), search.budget, search.drop_bound)
-        chosen = [search.trials[0], *[t for t in found if t.number != 0][:VERIFIED]]
-        if all(t.held_out is not None or not t.file for t in chosen):
-            break
-        search.verify(chosen)
-    if cores > 1:
-        counts = sorted({2, min(4, cores), min(8, cores)} - {1})
-        search.measure(chosen, threads=(1, *counts), seconds=seconds)
+        wanted = [t for t in (search.trials[0], *found) if t.status == DONE and t.file]
+        lacking = {t.number: t for t in wanted if t.held_out is None}
+        if not lacking:
+            return
+        search.verify(list(lacking.values()))
 
 
 def _place_of_latency(question: Question, machine: MachineFacts, here: MachineFacts) -> str:
@@ -533,16 +590,16 @@ def _place_of_latency(question: Question, machine: MachineFacts, here: MachineFa
 
 
 def _write(result: Tuned, search: Search, question: Question, origin: Origin, folder: Path, here: MachineFacts) -> None:
-    """Leave the files of the front, the winner, its recipe and the lock; then the journal has a line for each trial."""
+    """Leave the winner, its recipe and the lock, what was found, and the files of the front.
+
+    What an earlier search left goes first, so that a kill or a full disk leaves no winner or lock of another search; the
+    copies of the front come last, as they need most space and can be missed most easily.
+    """
     shelf = folder / "pareto"
     shelf.mkdir(exist_ok=True)
-    for old in shelf.glob("*.tflite"):
-        old.unlink()
-    for trial in (t for t in result.trials if t.number in result.front and t.file):
-        write_whole(shelf / f"{trial.number:02d}-{_slug(trial.name)}.tflite", search.content(trial))
+    for old in (*(folder / name for name in RESULTS), *shelf.glob("*.tflite")):
+        old.unlink(missing_ok=True)
     winner = result.winner
-    for name in ("winner.tflite", "recipe.toml", "litesmith.lock"):
-        (folder / name).unlink(missing_ok=True)
     if winner is not None:
         write_whole(folder / "winner.tflite", search.content(winner))
         write_whole(folder / "recipe.toml", Recipe.parse(winner.recipe).to_toml().encode())
@@ -552,6 +609,8 @@ def _write(result: Tuned, search: Search, question: Question, origin: Origin, fo
     every = (*result.trials, *search.others())
     lines = "".join(json.dumps(json.loads(t.to_json()), ensure_ascii=False) + "\n" for t in every)
     write_whole(folder / "trials.jsonl", lines.encode("utf-8", "replace"))
+    for trial in (t for t in result.trials if t.number in result.front and t.file):
+        write_whole(shelf / f"{trial.number:02d}-{_slug(trial.name)}.tflite", search.content(trial))
 
 
 def _slug(text: str) -> str:

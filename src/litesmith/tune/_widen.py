@@ -17,7 +17,8 @@ if TYPE_CHECKING:
     from litesmith.tune._search import Search
 
 MOST = 3
-"""Recipes of this stage at most: the best int8, the plain one, and dynamic."""
+"""Recipes of this stage at most: dynamic, int8 with its head in int8 as well, and the best int8."""
+NOTHING_TO_FOLD = "fold", "there are no thin convolutions, whose pixels could be folded into channels"
 
 
 def has_thin_layers(model: bytes) -> bool:
@@ -30,8 +31,10 @@ def search_wider(search: Search) -> None:
     if not search.budget.counts_latency:
         return
     if not has_thin_layers(search.question.model):
-        search.left_out.append(("fold", "there are no thin convolutions, whose pixels could be folded into channels"))
+        search.left_out.append(NOTHING_TO_FOLD)
         return
     recipes = [f"fold → {name}" for name in formats(search) if name.startswith(("int8", "dynamic"))]
     if recipes:
         search.run("wider", recipes)
+    else:
+        search.left_out.append(("fold", "no integer format is within the bound, and in float it is slower"))
