@@ -5,12 +5,14 @@ from __future__ import annotations
 
 import shutil
 from collections.abc import Iterator
+from pathlib import Path
 from typing import Any
 
 import pytest
 
 from litesmith.accuracy import Drop
 from litesmith.measure import machine_facts
+from litesmith.optimize import Coverage, OperatorCoverage, PassReport
 from litesmith.tune import Budget, OnAccelerator, Score, Timing, Trial, Tuned, TunedLayer, Verdict, advise
 
 EVIL = '<script>document.title="owned"</script>"><img src=x onerror=alert(1)>'
@@ -33,6 +35,28 @@ def trial(number: int, recipe: str, score: float, latency_ms: float, size_bytes:
     )
 
 
+def coverage() -> Coverage:
+    """A coverage made up, with names that are none of ours in every text."""
+    return Coverage(
+        scheme="int8",
+        ranges="percentile",
+        operators=(
+            OperatorCoverage(0, 0, "CONV_2D", EVIL, 1, "int8", "int8", ""),
+            OperatorCoverage(0, 1, "ADD", "sum", 2, "int8", "int8", ""),
+            OperatorCoverage(0, 2, "ATAN2", EVIL, 4, "int8", "float", f"no kernel {EVIL}"),
+        ),
+        conversions={"QUANTIZE": 1, "DEQUANTIZE": 2},
+        unused_rules=(EVIL,),
+        widened=(EVIL,),
+        predicted_partitions=2,
+        actual_partitions=3,
+        size_bytes=(14_000_000, 3_600_000),
+        bytes_by_type={"int8": 3_500_000, "int32": 90_000, "float32": 10_000},
+        notes=(EVIL,),
+        recovery=(PassReport("equalize", True, 12, 20.0, 31.5), PassReport("bias", False, 3, 31.5, 31.0, EVIL)),
+    )
+
+
 @pytest.fixture(scope="session")
 def tuned() -> Tuned:
     held_out = Score(0.915, 0.905, 0.925, 2000, drop(0.005))
@@ -46,8 +70,13 @@ def tuned() -> Tuned:
         trial(6, "weights4", 0.90, 5.0, 2_000_000),
     )
     layers = (
-        TunedLayer(0, "CONV_2D", EVIL, "int8", "XNNPACK", 1200, 100.0, 0.7, 31.0),
-        TunedLayer(1, "ADD", "sum", "int8", "XNNPACK", 0, 5.0, 0.0, 29.5),
+        TunedLayer(0, "QUANTIZE", "x", "int8", "XNNPACK", 0, 2.0, None, None),
+        TunedLayer(1, "CONV_2D", EVIL, "int8", "XNNPACK", 1200, 100.0, 0.7, 31.0),
+        TunedLayer(2, "ADD", "sum", "int8", "XNNPACK", 0, 5.0, 0.0, float("inf")),
+    )
+    float_layers = (
+        TunedLayer(0, "CONV_2D", EVIL, "float32", "XNNPACK", 4800, 300.0, None, None),
+        TunedLayer(1, "ADD", "sum", "float32", "XNNPACK", 0, 9.0, None, None),
     )
     return Tuned(
         model=f"{EVIL}.tflite",
@@ -74,7 +103,17 @@ def tuned() -> Tuned:
             OnAccelerator(3, "xnnpack", 1.5, True, True, EVIL),
             OnAccelerator(3, "gpu", None, False, False, "no"),
         ),
+        float_layers=float_layers,
+        coverage=coverage(),
     )
+
+
+@pytest.fixture(scope="session")
+def screenshots() -> Path:
+    """Where pictures of pages are kept, for a look."""
+    folder = Path(__file__).parents[2] / "build" / "screenshots"
+    folder.mkdir(parents=True, exist_ok=True)
+    return folder
 
 
 @pytest.fixture(scope="session")

@@ -14,7 +14,9 @@ from litesmith.tune import Tuned
 
 
 @pytest.fixture
-def opened(browser: Any, tuned: Tuned, tmp_path: Path) -> Iterator[Any]:
+def opened(
+    browser: Any, tuned: Tuned, tmp_path: Path, screenshots: Path, request: pytest.FixtureRequest
+) -> Iterator[Any]:
     """The page, opened; fails the test on anything that the console or the network shows."""
     path = report(tuned, tmp_path / "report.html")
     page = browser.new_page(viewport={"width": 1100, "height": 900})
@@ -24,7 +26,7 @@ def opened(browser: Any, tuned: Tuned, tmp_path: Path) -> Iterator[Any]:
     page.on("request", lambda request: problems.append(request.url) if not request.url.startswith("file:") else None)
     page.goto(path.as_uri())
     yield page
-    page.screenshot(path=str(tmp_path / "page.png"), full_page=True)  # kept beside the page, for a look
+    page.screenshot(path=screenshots / f"{request.node.name}.png", full_page=True)
     page.close()
     assert problems == []
 

@@ -54,12 +54,13 @@ def test_broken_utf8_in_a_name_does_not_break_the_page(tmp_path: Path) -> None:
     assert "name ?" in path.read_text(encoding="utf-8")
 
 
-def test_a_real_browser_shows_it(tmp_path: Path) -> None:
+def test_a_real_browser_shows_it(tmp_path: Path, screenshots: Path) -> None:
     chromium = shutil.which("chromium")
     if chromium is None:
         pytest.skip("chromium is not installed; on Debian: apt install chromium")
     path = write(_page(), tmp_path / "page.html")
-    picture = tmp_path / "page.png"
+    picture = screenshots / "any-page.png"
+    picture.unlink(missing_ok=True)
     flags = [
         "--headless",
         "--no-sandbox",

@@ -3,20 +3,25 @@
 
 from __future__ import annotations
 
+import json
+import re
 import xml.etree.ElementTree as ET
 from dataclasses import dataclass, replace
 from pathlib import Path
+from typing import Any
 
 import numpy as np
 import pytest
 from PIL import Image
+from tests.report.conftest import EVIL, coverage
 
 import litesmith
 from litesmith import samples
 from litesmith.accuracy import diagnose
 from litesmith.errors import UsageError
 from litesmith.measure import bench, machine_facts, profile
-from litesmith.report import page_of, render, report, write_plots
+from litesmith.report import Drawing, Table, page_of, render, report, write_plots
+from litesmith.report._drawing import Dot, Path2D, Rect, Words
 from litesmith.report._plots import Mark, curves, scatter, timeline
 from litesmith.result import Result
 from litesmith.train import Epoch, TrainResult
@@ -38,8 +43,27 @@ def _choice() -> Choice:
 def _trained() -> TrainResult:
     curve = tuple(Epoch(n, 1 / n, 0.8 + 0.01 * n, 10.0 * n, 1e-3) for n in range(1, 6))
     return TrainResult(
-        "m.tflite", "int8", "top1", 900, 100, 0.9, 0.7, 0.86, 0.85, 5, "epochs", 50.0, curve, ("a note",)
+        "m.tflite",
+        "int8",
+        "top1",
+        900,
+        100,
+        0.9,
+        0.7,
+        0.86,
+        0.85,
+        5,
+        "epochs",
+        50.0,
+        curve,
+        ("a note",),
+        machine_facts(),
     )
+
+
+def _for_download(tuned: Tuned) -> Tuned:
+    trials = tuple(replace(t, download_bytes=t.size_bytes // 2 if t.file else 0) for t in tuned.trials)
+    return replace(tuned, trials=trials, budget=replace(tuned.budget, minimize="download"))
 
 
 def _results(tuned: Tuned) -> dict[str, Result]:
@@ -49,8 +73,14 @@ def _results(tuned: Tuned) -> dict[str, Result]:
     return {
         "tune": tuned,
         "no winner": replace(
-            tuned, verdict=replace(tuned.verdict, winner=None, nearest=(3, 5)), layers=(), advice=None
+            tuned,
+            verdict=replace(tuned.verdict, winner=None, nearest=(3, 5)),
+            layers=(),
+            advice=None,
+            coverage=None,
         ),
+        "download": _for_download(tuned),
+        "coverage": coverage(),
         "advice": advise(data="unlabelled"),
         "choose": _choice(),
         "train": _trained(),
@@ -66,9 +96,12 @@ def results(tuned: Tuned) -> dict[str, Result]:
     return _results(tuned)
 
 
-@pytest.mark.parametrize(
-    "name", ["tune", "no winner", "advice", "choose", "train", "profile", "diagnose", "bench", "inspect"]
-)
+NAMES = [
+    "tune", "no winner", "download", "coverage", "advice", "choose", "train", "profile", "diagnose", "bench", "inspect",
+]  # fmt: skip
+
+
+@pytest.mark.parametrize("name", NAMES)
 def test_every_result_has_a_page(name: str, results: dict[str, Result], tmp_path: Path) -> None:
     result = results[name]
     result.to_json(tmp_path / "result.json")
@@ -87,18 +120,116 @@ def test_every_result_has_a_page(name: str, results: dict[str, Result], tmp_path
     )
 
 
-def test_every_figure_has_its_data(results: dict[str, Result]) -> None:
-    for name, result in results.items():
-        page = page_of(result)
-        tables = [section.table for section in page.sections if section.table is not None]
-        assert tables or not page.drawings(), name
+@pytest.mark.parametrize("name", NAMES)
+def test_a_browser_shows_the_page_and_has_no_complaints(
+    name: str, results: dict[str, Result], browser: Any, screenshots: Path, tmp_path: Path
+) -> None:
+    problems: list[str] = []
+    page = browser.new_page(viewport={"width": 1100, "height": 900})
+    page.on("console", lambda message: problems.append(message.text))
+    page.on("pageerror", lambda error: problems.append(str(error)))
+    page.goto(report(results[name], tmp_path / "page.html").as_uri())
+    page.screenshot(path=screenshots / f"{name.replace(' ', '-')}.png", full_page=True)
+    too_wide = page.evaluate("document.documentElement.scrollWidth > innerWidth")
+    page.close()
+
+    assert problems == []
+    assert not too_wide
+
+
+@pytest.mark.parametrize("name", NAMES)
+def test_every_figure_has_its_data(name: str, results: dict[str, Result]) -> None:
+    page = page_of(results[name])
+    for section in page.sections:
+        told = page.sections[page.number(section.data) - 1] if section.data else section
+        for drawing in section.drawings():
+            assert told.table is not None, f"{section.title}: {drawing.title}"
+            assert _missing(drawing, told.table) == [], f"{section.title}: {drawing.title}"
+
+
+def _missing(drawing: Drawing, table: Table) -> list[object]:
+    """Return what a drawing shows and no row of a table tells: points by their ids, bars and boxes by their words."""
+    head = _words(" ".join(table.columns))
+    rows = [head | _words(" ".join(row)) for row in table.rows]
+    shapes = drawing.shapes
+    points = [s for s in shapes if isinstance(s, Dot) and s.target not in table.ids]
+    names = [s.label.rpartition(": ")[0] for s in shapes if isinstance(s, Rect) and s.label]
+    if any(isinstance(s, Rect) and s.border for s in shapes):
+        names += [s.text for s in shapes if isinstance(s, Words)]
+    curves = [s for s in shapes if isinstance(s, Path2D) and s.width == 2 and len(s.points) > len(rows)]
+    return [*points, *curves, *(name for name in names if not any(_words(name) <= row for row in rows))]
+
+
+def _words(text: str) -> set[str]:
+    return set(re.findall(r"[\w.]+", text))
+
+
+def test_the_page_of_a_search_tells_before_and_after(tuned: Tuned) -> None:
+    sections = {section.title: section for section in page_of(tuned).sections}
+    kinds = sections["Where the time goes, before and after"].table
+    after, before = (sections[f"{name}, layer by layer"].table for name in ("The winner", "The float model"))
+    covered = sections["Coverage: what is quantized, and what stayed float"]
+
+    assert kinds is not None
+    assert kinds.rows == (
+        ("CONV_2D", "1", "300.0", "1", "100.0", "-200.0"),
+        ("ADD", "1", "9.0", "1", "5.0", "-4.0"),
+        ("QUANTIZE", "", "", "1", "2.0", "+2.0"),
+    )
+    assert after is not None
+    assert before is not None
+    assert [row[-2:] for row in after.rows] == [("", ""), ("70.0 %", "31.0"), ("0.0 %", "exact")]
+    assert "dB" not in before.columns
+    assert [row[5] for row in before.rows] == ["4.8 kB", "0.0 kB"]
+    assert covered.table is not None
+    assert covered.table.rows[0] == ("ATAN2", "float", f"no kernel {EVIL}", "1")
+    assert {"Conversions added: 1 QUANTIZE, 2 DEQUANTIZE", "XNNPACK: partitions: 2 predicted, 3 found"} <= set(
+        covered.items
+    )
+
+
+def test_the_float_model_as_the_winner_is_shown_once(tuned: Tuned) -> None:
+    shown = replace(tuned, verdict=replace(tuned.verdict, winner=0), layers=tuned.float_layers, coverage=None)
+    titles = [section.title for section in page_of(shown).sections]
+
+    assert "The float model, layer by layer" in titles
+    assert not [title for title in titles if title.startswith(("The winner, ", "Where the time", "Coverage"))]
+
+
+def test_where_the_download_counts_the_page_speaks_of_it(tuned: Tuned) -> None:
+    page, other = page_of(_for_download(tuned)), page_of(tuned)
+    trials = page.sections[page.number("All trials") - 1].table
+
+    assert trials is not None
+    column = trials.columns.index("download")
+    assert [row[column] for row in trials.rows][:3] == ["7000.0 kB", "3500.0 kB", "1850.0 kB"]
+    assert "3.9 times smaller to download (1800.0 kB through gzip, not 7000.0 kB)" in page.summary
+    assert "top1 against download" in [drawing.title for drawing in page.drawings()]
+    assert not re.search("(to|against) download", render(other))
+
+
+@pytest.mark.parametrize("name", ["tune", "choose", "train", "profile", "diagnose", "bench"])
+def test_what_was_run_says_on_which_machine(name: str, results: dict[str, Result]) -> None:
+    facts = dict(page_of(results[name]).facts)
+
+    assert machine_facts().cpu in facts["machine"]
+    assert "litesmith" in facts["versions"]
+
+
+@pytest.mark.parametrize("name", ["train", "diagnose"])
+def test_results_from_before_they_had_the_machine_have_a_page(name: str, results: dict[str, Result]) -> None:
+    document = json.loads(results[name].to_json())
+    del document["machine"]
+    read = type(results[name]).from_json(json.dumps(document))
+
+    assert "machine" not in dict(page_of(read).facts)
 
 
 def test_plots_are_files_of_their_own(tuned: Tuned, tmp_path: Path) -> None:
     written = write_plots(page_of(tuned), tmp_path)
     svgs, pngs = ([p for p in written if p.suffix == end] for end in (".svg", ".png"))
 
-    assert len(svgs) == len(pngs) == 4  # two trade-offs, a timeline, the tree
+    assert len(svgs) == len(pngs) == 6  # two trade-offs, before and after, two timelines, the tree
     for path in svgs:
         root = ET.parse(path).getroot()
         assert root.tag == "{http://www.w3.org/2000/svg}svg"

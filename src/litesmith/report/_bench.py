@@ -6,6 +6,7 @@ from __future__ import annotations
 import numpy as np
 
 from litesmith.measure import Bench, Latency
+from litesmith.report._machine import machine_rows
 from litesmith.report._page import Page, Section, table
 from litesmith.report._plots import spreads
 
@@ -17,14 +18,12 @@ def bench_page(result: Bench) -> Page:
     worst = max(medians)[0]
     lead = f"; the slowest takes {worst / best:.2f} times as long" if len(medians) > 1 else ""
     doubts = [f"{x.configuration.label}: {doubt}" for x in result.latencies for doubt in x.doubts()]
-    machine = result.machine
     return Page(
         title="Latency",
         summary=f"{name} takes {best:.3f} ms{lead}.",
         facts=(
             ("inputs", result.inputs),
-            ("machine", f"{machine.cpu}, {machine.cores} cores, {machine.kernel}"),
-            ("versions", ", ".join(f"{package} {version}" for package, version in machine.versions.items())),
+            *machine_rows(result.machine),
             ("command", " ".join(result.command)),
         ),
         sections=(

@@ -4,6 +4,7 @@
 from __future__ import annotations
 
 from litesmith.report._drawing import Drawing
+from litesmith.report._machine import machine_rows
 from litesmith.report._page import Page, Section, Table
 from litesmith.report._plots import Mark, scatter
 from litesmith.tune import Choice, Variant
@@ -12,7 +13,6 @@ from litesmith.tune import Choice, Variant
 def choose_page(result: Choice) -> Page:
     """Return the page of a choice."""
     pick = None if result.pick is None else result.variants[result.pick]
-    machine = result.machine
     known = [(n, v) for n, v in enumerate(result.variants) if v.measured is not None]
     figures: list[Drawing] = []
     if known:
@@ -44,8 +44,7 @@ def choose_page(result: Choice) -> Page:
         facts=(
             ("bounds", _bounds(result)),
             ("next", result.command),
-            ("machine", f"{machine.cpu}, {machine.cores} cores, {machine.kernel}"),
-            ("versions", ", ".join(f"{name} {version}" for name, version in machine.versions.items())),
+            *machine_rows(result.machine),
         ),
         sections=(
             Section(
@@ -53,6 +52,7 @@ def choose_page(result: Choice) -> Page:
                 text="★ the pick, ● the Pareto front, ○ the others. Accuracy is as published; the rest was measured here.",
                 figures=tuple(figures),
                 filters=tuple(dict.fromkeys(tag for _, v in known for tag in _tags(v))),
+                data="Every variant",
             ),
             Section("Why", items=result.reasons),
             Section("Every variant", table=_table(result)),

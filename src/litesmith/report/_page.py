@@ -49,7 +49,10 @@ class Bars:
 
 @dataclass(frozen=True)
 class Section:
-    """One part of a page; ``filters`` are words to show or hide points and rows by."""
+    """One part of a page; ``filters`` are words to show or hide points and rows by.
+
+    The data of its figures is its table, or that of the section whose title is ``data``.
+    """
 
     title: str
     text: str = ""
@@ -58,6 +61,11 @@ class Section:
     figures: tuple[Drawing, ...] = ()
     filters: tuple[str, ...] = ()
     items: tuple[str, ...] = ()
+    data: str = ""
+
+    def drawings(self) -> list[Drawing]:
+        """Return all plots of the section."""
+        return [*self.figures, *([self.bars.drawing()] if self.bars is not None and self.bars.bars else [])]
 
 
 @dataclass(frozen=True)
@@ -71,11 +79,11 @@ class Page:
 
     def drawings(self) -> list[Drawing]:
         """Return all plots of the page."""
-        found = []
-        for section in self.sections:
-            found += list(section.figures)
-            found += [section.bars.drawing()] if section.bars is not None and section.bars.bars else []
-        return found
+        return [drawing for section in self.sections for drawing in section.drawings()]
+
+    def number(self, title: str) -> int:
+        """Return which section has a title, counted from 1."""
+        return 1 + [section.title for section in self.sections].index(title)
 
 
 def table(columns: Sequence[str], rows: Sequence[Sequence[object]], *, left: int = 1) -> Table:

@@ -85,6 +85,30 @@ def bars(title: str, rows: Sequence[tuple[str, float, str]]) -> Drawing:
     return Drawing(title, WIDTH, 16 + 24 * len(rows), tuple(shapes))
 
 
+def before_and_after(
+    title: str, rows: Sequence[tuple[str, float, float]], *, names: tuple[str, str], unit: str = "µs"
+) -> Drawing:
+    """Return two bars for each (label, before, after), none where it is 0, and below what the two are called."""
+    room = min(280.0, max((text_width(label) for label, _, _ in rows), default=0.0) + 14)
+    longest = max((value for _, *values in rows for value in values), default=0.0) or 1.0
+    space = WIDTH - room - 90
+    shapes: list[Shape] = []
+    for number, (label, *values) in enumerate(rows):
+        top = 8 + 40 * number
+        shapes.append(Words(room - 10, top + 19, label, anchor="end"))
+        for line, (name, role, value) in enumerate(zip(names, ("dot", "bar"), values, strict=True)):
+            if value > 0:
+                y, length = top + 15 * line, max(1.0, space * value / longest)
+                text = f"{value:,.0f} {unit}" if value >= 10 else f"{value:.1f} {unit}"
+                shapes.append(Rect(room, y, length, 13, role, f"{label}, {name}: {value:.1f} {unit}"))
+                shapes.append(Words(room + length + 6, y + 11, text, "quiet", size=12))
+    x, y = room, 16 + 40 * len(rows)
+    for name, role in zip(names, ("dot", "bar"), strict=True):
+        shapes += [Rect(x, y, 13, 13, role), Words(x + 19, y + 11, name, size=12)]
+        x += text_width(name, 12) + 46
+    return Drawing(title, WIDTH, y + 22, tuple(shapes))
+
+
 def timeline(title: str, spans: Sequence[tuple[str, float, str]], *, unit: str = "µs") -> Drawing:
     """Return (name, length, lane) one after the other on a line for each lane, with the time below."""
     lanes = list(dict.fromkeys(lane for _, _, lane in spans))
@@ -174,7 +198,7 @@ def _names(marks: Sequence[Mark], named: Sequence[Mark], across: _Axis, up: _Axi
     for mark in sorted(named, key=lambda m: m.role != "winner"):
         x, y = across(mark.x), up(mark.y)
         text = mark.name if len(mark.name) <= 34 else mark.name[:33] + "…"
-        width = text_width(text, 12)
+        width = text_width(text, 12, bold=mark.role == "winner")
         places = [(x + 11, y + 4), (x - 11 - width, y + 4), (x - width / 2, y - 12), (x - width / 2, y + 22)]
         for left, base in places:
             box = (left, base - 11, width, 14.0)

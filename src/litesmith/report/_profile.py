@@ -6,6 +6,7 @@ from __future__ import annotations
 from pathlib import Path
 
 from litesmith.measure import Profile
+from litesmith.report._machine import machine_rows
 from litesmith.report._page import Bars, Page, Section, table
 from litesmith.report._plots import timeline
 
@@ -22,8 +23,7 @@ def profile_page(profile: Profile) -> Page:
             ("model", profile.model),
             ("runs", f"{profile.runs}"),
             ("profiler", f"{100 * profile.overhead:+.1f} % ({profile.unprofiled_us / 1000:.3f} ms without it)"),
-            ("machine", f"{profile.machine.cpu}, {profile.machine.cores} cores, {profile.machine.kernel}"),
-            ("versions", ", ".join(f"{name} {version}" for name, version in profile.machine.versions.items())),
+            *machine_rows(profile.machine),
         ),
         sections=(
             Section(
@@ -53,6 +53,7 @@ def profile_page(profile: Profile) -> Page:
                         ],
                     ),
                 ),
+                data="By operator, hottest first",
             ),
             Section(
                 "What is odd",

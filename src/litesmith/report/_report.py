@@ -21,6 +21,7 @@ _PAGES = {
     "profile": ("_profile", "profile_page"),
     "layer-report": ("_layers", "layers_page"),
     "bench": ("_bench", "bench_page"),
+    "coverage": ("_coverage", "coverage_page"),
     "train": ("_train", "train_page"),
 }
 """Kinds of results with a page of their own: the module that makes it, and the function."""

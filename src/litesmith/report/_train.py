@@ -3,6 +3,7 @@
 
 from __future__ import annotations
 
+from litesmith.report._machine import machine_rows
 from litesmith.report._page import Page, Section, table
 from litesmith.report._plots import curves
 from litesmith.train import TrainResult
@@ -22,6 +23,7 @@ def train_page(result: TrainResult) -> Page:
             ("in PyTorch", f"{result.simulated:.4g} at epoch {result.best_epoch}"),
             ("ended by", result.stopped),
             ("time", f"{result.seconds:.0f} s"),
+            *machine_rows(result.machine),
         ),
         sections=(
             Section(

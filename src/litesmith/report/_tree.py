@@ -1,9 +1,12 @@
 # SPDX-License-Identifier: Apache-2.0
-"""The decision tree as a drawing: questions in boxes, answers on the lines, the road taken in colour."""
+"""The decision tree, as a drawing with the road taken in colour, and as a table."""
 
 from __future__ import annotations
 
+from collections.abc import Sequence
+
 from litesmith.report._drawing import Drawing, Path2D, Rect, Shape, Words, text_width
+from litesmith.report._page import Table, table
 from litesmith.tune import Advice, Node
 
 _STEP, _ROW, _BOX = 178.0, 30.0, 22.0
@@ -11,7 +14,7 @@ _STEP, _ROW, _BOX = 178.0, 30.0, 22.0
 
 def advice_tree(advice: Advice) -> Drawing:
     """Return the tree of an advice; forks that the road does not pass are folded to what they ask."""
-    nodes = _unfolded(advice.tree)
+    nodes = on_the_road(advice)
     shapes: list[Shape] = []
     lines: list[Path2D] = []
     parents: list[tuple[float, float]] = []
@@ -39,11 +42,20 @@ def advice_tree(advice: Advice) -> Drawing:
     return Drawing("The decision tree; the road taken is marked", width, 16 + _ROW * len(nodes), (*lines, *shapes))
 
 
-def _unfolded(nodes: tuple[Node, ...]) -> list[Node]:
-    """Return the nodes on the road and their siblings."""
+def tree_table(nodes: Sequence[Node]) -> Table:
+    """Return nodes of a tree as a table."""
+    rows = [
+        (node.depth, "· " * node.depth + (node.answer or "start"), node.text, "taken" if node.taken else "")
+        for node in nodes
+    ]
+    return table(["depth", "answer", "question or recipe", "road"], rows, left=4)
+
+
+def on_the_road(advice: Advice) -> list[Node]:
+    """Return the nodes on the road of an advice and their siblings."""
     kept: list[Node] = []
     ancestors: list[Node] = []
-    for node in nodes:
+    for node in advice.tree:
         del ancestors[node.depth :]
         if all(ancestor.taken for ancestor in ancestors):
             kept.append(node)

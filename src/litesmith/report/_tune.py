@@ -6,19 +6,21 @@ from __future__ import annotations
 from pathlib import Path
 
 from litesmith.optimize import Recipe
+from litesmith.report._coverage import coverage_section
+from litesmith.report._machine import machine_rows
 from litesmith.report._page import Page, Section, Table, table
-from litesmith.report._plots import Mark, scatter, timeline
-from litesmith.report._tree import advice_tree
+from litesmith.report._plots import Mark, scatter
+from litesmith.report._tree import advice_tree, on_the_road, tree_table
+from litesmith.report._tuned_layers import layer_sections
 from litesmith.tune import Trial, Tuned
 
 
 def tune_page(result: Tuned) -> Page:
     """Return the page of a search."""
-    machine = result.machine
     there = f"; latency was measured there, on {result.device}" if result.device else ""
-    sections = [*_plots(result), _trials(result), _decision(result)]
-    if result.layers:
-        sections.append(_layers(result))
+    sections = [_plots(result), _trials(result), _decision(result), *layer_sections(result)]
+    if result.coverage is not None:
+        sections.append(coverage_section(result.coverage))
     if result.accelerators:
         sections.append(_accelerators(result))
     if result.advice is not None:
@@ -28,10 +30,11 @@ def tune_page(result: Tuned) -> Page:
                 text=f"{result.advice.recipe or 'float'}: {result.advice.cost}",
                 figures=(advice_tree(result.advice),),
                 items=result.advice.reasons,
+                table=tree_table(on_the_road(result.advice)),
             )
         )
     if result.left_out:
-        sections.append(Section("What was not tried", table=table(["what", "why"], result.left_out, left=2)))
+        sections.append(Section("What was left out", table=table(["what", "why"], result.left_out, left=2)))
     return Page(
         title=f"Which file to ship of {Path(result.model).name}",
         summary=summary(result),
@@ -40,8 +43,7 @@ def tune_page(result: Tuned) -> Page:
             ("bounds", result.budget.text()),
             ("scored by", f"{result.metric} on {result.data}"),
             ("search", f"{len(result.trials)} trials in {result.seconds:.0f} s with {result.workers} processes"),
-            ("machine", f"{machine.cpu}, {machine.cores} cores, {machine.kernel}{there}"),
-            ("versions", ", ".join(f"{name} {version}" for name, version in machine.versions.items())),
+            *machine_rows(result.machine, there),
         ),
         sections=tuple(sections),
     )
@@ -55,6 +57,9 @@ def summary(result: Tuned) -> str:
     if winner.number == 0:
         return "Ship the float model as it is: nothing that was tried is better within the bounds."
     words = [f"{base.size_bytes / winner.size_bytes:.1f} times smaller"]
+    if _counts_download(result) and base.download_bytes and winner.download_bytes:
+        times, now = base.download_bytes / winner.download_bytes, _kilobytes(winner.download_bytes)
+        words = [f"{times:.1f} times smaller to download ({now} through gzip, not {_kilobytes(base.download_bytes)})"]
     if winner.best_timing is not None and base.best_timing is not None:
         words.append(_speed(base.best_timing.median_ms / winner.best_timing.median_ms))
     text = f"Ship {winner.name}: {' and '.join(words)}"
@@ -74,7 +79,11 @@ def _speed(times: float) -> str:
     return f"{times:.2f} times as fast" if times > 1 else f"{1 / times:.2f} times slower"
 
 
-def _plots(result: Tuned) -> list[Section]:
+def _counts_download(result: Tuned) -> bool:
+    return result.budget.minimize == "download"
+
+
+def _plots(result: Tuned) -> Section:
     shown = [t for t in result.trials if t.score is not None]
     better = result.higher_is_better
     scale = 100 if result.is_fraction else 1
@@ -83,42 +92,40 @@ def _plots(result: Tuned) -> list[Section]:
     unit = " in %" if result.is_fraction else ""
     y_label = f"{result.metric}{unit}, search split"
     timed = [t for t in shown if t.latency_ms is not None]
-    figures = []
-    if timed:
-        marks = [_mark(t, result, t.latency_ms or 0.0, scale) for t in timed]
-        bound = result.budget.max_latency_ms
-        figures.append(
-            scatter(
-                f"{result.metric} against latency",
-                marks,
-                x_label="latency in ms",
-                y_label=y_label,
-                x_bound=bound,
-                y_bound=floor,
-                more_is_better=better,
-            )
-        )
-    marks = [_mark(t, result, t.size_bytes / 1000, scale) for t in shown if t.size_bytes]
     size = result.budget.max_size_bytes
-    figures.append(
+    axes: list[tuple[str, str, list[tuple[Trial, float]], float | None]] = [
+        ("latency", "latency in ms", [(t, t.latency_ms or 0.0) for t in timed], result.budget.max_latency_ms),
+        ("size", "size in kB", [(t, t.size_bytes / 1000) for t in shown if t.size_bytes], size and size / 1000),
+    ]
+    if _counts_download(result):
+        weighed = [(t, t.download_bytes / 1000) for t in shown if t.download_bytes]
+        axes.insert(0, ("download", "download in kB, through gzip", weighed, None))
+    figures = [
         scatter(
-            f"{result.metric} against size",
-            marks,
-            x_label="size in kB",
+            f"{result.metric} against {what}",
+            [_mark(trial, result, x, scale) for trial, x in places],
+            x_label=x_label,
             y_label=y_label,
-            x_bound=None if size is None else size / 1000,
+            x_bound=bound,
             y_bound=floor,
             more_is_better=better,
         )
-    )
+        for what, x_label, places, bound in axes
+        if places
+    ]
+    weight = "download" if _counts_download(result) else "size"
     text = (
-        "Each mark is a trial: ★ the winner, ● the Pareto front, which no other trial beats in accuracy, latency and size "
-        "at once, ○ the others. Hover for the figures; a click leads to the trial."
+        "Each mark is a trial: ★ the winner, ● the Pareto front, which no other trial beats in accuracy, latency and "
+        f"{weight} at once, ○ the others. Hover for the figures; a click leads to the trial."
     )
     filters = sorted({tag for t in shown for tag in _tags(t)})
-    return [
-        Section("The trade-off", text=text, figures=tuple(figures), filters=tuple(filters) if len(filters) > 1 else ())
-    ]
+    return Section(
+        "The trade-off",
+        text=text,
+        figures=tuple(figures),
+        filters=tuple(filters) if len(filters) > 1 else (),
+        data="All trials",
+    )
 
 
 def _mark(trial: Trial, result: Tuned, x: float, scale: float) -> Mark:
@@ -140,7 +147,9 @@ def _label(trial: Trial, result: Tuned) -> str:
         words.append(f"{result.metric} {_score(trial.score.value, result)}, drop {_points(trial.drop or 0.0, result)}")
     if trial.latency_ms is not None:
         words.append(f"{trial.latency_ms:.3f} ms")
-    words.append(f"{trial.size_bytes / 1000:.1f} kB")
+    words.append(_kilobytes(trial.size_bytes))
+    if trial.download_bytes:
+        words.append(f"{_kilobytes(trial.download_bytes)} to download")
     if trial.status != "done":
         words.append(f"{trial.status}: {trial.reason}")
     return "\n".join(words)
@@ -164,6 +173,7 @@ def _trials(result: Tuned) -> Section:
         "interval",
         "ms",
         "threads",
+        *(["download"] if _counts_download(result) else []),
         "size",
         "held out",
         "interval of its drop",
@@ -201,7 +211,8 @@ def _row(trial: Trial, result: Tuned) -> tuple[str, ...]:
         "" if drop is None else f"{_points(drop.drop_low, result)} … {_points(drop.drop_high, result)}",
         "" if best is None else f"{best.median_ms:.3f}",
         "" if best is None else str(best.threads),
-        f"{trial.size_bytes / 1000:.1f} kB" if trial.size_bytes else "",
+        *([_kilobytes(trial.download_bytes)] if _counts_download(result) else []),
+        _kilobytes(trial.size_bytes),
         "" if held is None else _score(held.value, result),
         ""
         if held is None or held.drop is None
@@ -215,8 +226,7 @@ def _decision(result: Tuned) -> Section:
     if not near:
         return Section("The decision", items=items)
     rows = [
-        (t.name, _points(t.drop or 0.0, result), f"{t.latency_ms or 0:.3f} ms", f"{t.size_bytes / 1000:.1f} kB")
-        for t in near
+        (t.name, _points(t.drop or 0.0, result), f"{t.latency_ms or 0:.3f} ms", _kilobytes(t.size_bytes)) for t in near
     ]
     return Section("The decision: nothing fits", items=items, table=table(["nearest", "drop", "latency", "size"], rows))
 
@@ -239,28 +249,8 @@ def _accelerators(result: Tuned) -> Section:
     )
 
 
-def _layers(result: Tuned) -> Section:
-    rows = [
-        (
-            layer.index,
-            layer.kind,
-            layer.name,
-            layer.dtype,
-            layer.delegate,
-            f"{layer.size_bytes / 1000:.1f} kB",
-            f"{layer.time_us:.1f}",
-            "" if layer.error_share is None else f"{100 * layer.error_share:.1f} %",
-            "" if layer.sqnr_db is None else f"{layer.sqnr_db:.1f}",
-        )
-        for layer in result.layers
-    ]
-    spans = [(f"#{x.index} {x.kind} {x.name}", x.time_us, x.kind) for x in result.layers if x.time_us > 0]
-    return Section(
-        "The winner, layer by layer",
-        text="Size of its constants, time of its kernels, its share of the error at the outputs, signal over error there.",
-        figures=(timeline("One inference of the winner, operator by operator", spans),) if spans else (),
-        table=table(["#", "kind", "name", "type", "runs in", "size", "µs", "of the error", "dB"], rows, left=5),
-    )
+def _kilobytes(size: int) -> str:
+    return f"{size / 1000:.1f} kB" if size else ""
 
 
 def _score(value: float, result: Tuned) -> str:
