@@ -38,15 +38,21 @@ class Graph:
         quantization = Quantization(scale=scales, zero_point=(0,) * count, axis=axis)
         return self.builder.constant(values.astype(np.int8), "w", quantization=quantization)
 
-    def bias(self, size: int) -> Value:
-        values = self.random.integers(-(1 << 33), 1 << 33, size)
-        return self.builder.constant(values, "b", dtype="int64", quantization=q(1e-6))
+    def bias(self, size: int, dtype: str = "int64", scale: float = 1e-6) -> Value:
+        most = 1 << (33 if dtype == "int64" else 31)
+        values = self.random.integers(-most, most, size)
+        return self.builder.constant(values, "b", dtype=dtype, quantization=q(scale))
 
     def op(self, kind: str, *inputs: Any, scale: Quantization = OUT, **options: Any) -> Any:
         return self.builder.op(kind, *inputs, quantization=scale, **options)
 
     def bytes(self, *outputs: Value) -> bytes:
         return self.builder.build({f"y{i}": y for i, y in enumerate(outputs)}).to_bytes()
+
+
+def stated(bias: str) -> dict[str, Any]:
+    """The option that LiteRT wants beside a bias of 32 bits."""
+    return {"quantized_bias_type": "INT32"} if bias == "int32" else {}
 
 
 def check(model: bytes, kind: str, stock: Any, delegated: Any, *, spread: float = 1.0) -> None:
@@ -66,6 +72,7 @@ CONVOLUTION_DEFAULTS: dict[str, Any] = {
     "activation": "NONE",
     "per_channel": True,
     "extreme": None,
+    "bias": "int64",
 }
 CONVOLUTIONS: dict[str, dict[str, Any]] = {
     "1x1": {"shape": (1, 5, 7, 16), "out": 24, "kernel": (1, 1)},
@@ -79,7 +86,17 @@ CONVOLUTIONS: dict[str, dict[str, Any]] = {
     "per tensor": {"shape": (1, 6, 6, 9), "out": 17, "kernel": (3, 3), "per_channel": False},
     "long sums of -128": {"shape": (1, 5, 5, 230), "out": 16, "kernel": (3, 3), "extreme": -128},
     "long sums of 127": {"shape": (1, 5, 5, 231), "out": 5, "kernel": (3, 3), "extreme": 127},
-}
+    "int32 bias": {"shape": (2, 9, 11, 12), "out": 21, "kernel": (3, 3), "bias": "int32"},
+    "int32 bias 1x1": {"shape": (1, 5, 7, 32), "out": 40, "kernel": (1, 1), "bias": "int32", "activation": "RELU"},
+    "int32 bias dilated": {"shape": (1, 12, 12, 6), "out": 7, "kernel": (3, 3), "dilation": 2, "bias": "int32"},
+    "int32 bias per tensor": {"shape": (1, 6, 6, 9), "out": 17, "kernel": (3, 3), "per_channel": False, "bias": "int32"},
+    "int32 bias grouped": {"shape": (1, 6, 6, 12), "out": 20, "kernel": (3, 3), "groups": 2, "bias": "int32"},
+    "int32 sums of -128": {"shape": (1, 5, 5, 230), "out": 16, "kernel": (3, 3), "extreme": -128, "bias": "int32"},
+    "int32 sums of 127": {"shape": (1, 5, 5, 231), "out": 5, "kernel": (3, 3), "extreme": 127, "bias": "int32"},
+    "int32 sums of 127 grouped": {
+        "shape": (1, 5, 5, 460), "out": 6, "kernel": (3, 3), "extreme": 127, "groups": 2, "bias": "int32"
+    },
+}  # fmt: skip
 
 
 @pytest.mark.parametrize("case", CONVOLUTIONS)
@@ -94,7 +111,7 @@ def test_conv_2d(case: str, stock: Any, delegated: Any) -> None:
         "CONV_2D",
         x,
         w,
-        g.bias(c["out"]),
+        g.bias(c["out"], c["bias"]),
         scale=q(0.3 if c["extreme"] else 2e-3),
         padding=c["padding"],
         stride_h=c["stride"],
@@ -102,8 +119,10 @@ def test_conv_2d(case: str, stock: Any, delegated: Any) -> None:
         dilation_h_factor=c["dilation"],
         dilation_w_factor=c["dilation"],
         fused_activation_function=c["activation"],
+        **stated(c["bias"]),
     )
-    check(g.bytes(y), "CONV_2D", stock, delegated)
+    for spread in (1.0, 30.0) if c["bias"] == "int32" else (1.0,):  # saturated inputs leave 32 bits
+        check(g.bytes(y), "CONV_2D", stock, delegated, spread=spread)
 
 
 DEPTHWISE: dict[str, dict[str, Any]] = {
@@ -154,6 +173,23 @@ def test_fully_connected(rows: int, depth: int, units: int, per_channel: bool, s
     check(g.bytes(y), "FULLY_CONNECTED", stock, delegated)
 
 
+@pytest.mark.parametrize(("rows", "depth", "units"), [(1, 64, 10), (7, 33, 19), (3, 2049, 40)])
+@pytest.mark.parametrize("per_channel", [True, False])
+@pytest.mark.parametrize("bias", ["none", "int32", "int32 stated", "none but int64 stated"])
+@pytest.mark.parametrize("extreme", [None, -128])
+def test_fully_connected_without_an_int64_bias(
+    rows: int, depth: int, units: int, per_channel: bool, bias: str, extreme: int | None, stock: Any, delegated: Any
+) -> None:
+    g = Graph()
+    x, w = g.input(rows, depth), g.weights(units, depth, per_channel=per_channel, extreme=extreme)
+    scale = float(np.float32(IN.scale[0]) * np.float32(w.tensor.quantization.scale[0]))  # type: ignore[union-attr]
+    options = {"quantized_bias_type": "INT64" if "int64" in bias else "INT32"} if "stated" in bias else {}
+    biases = [] if bias.startswith("none") else [g.bias(units, "int32", scale)]
+    y = g.op("FULLY_CONNECTED", x, w, *biases, scale=q(5e-3), fused_activation_function="NONE", **options)
+    for spread in (1.0, 30.0):
+        check(g.bytes(y), "FULLY_CONNECTED", stock, delegated, spread=spread)
+
+
 @pytest.mark.parametrize(
     ("stride", "kernel", "padding"), [(2, 2, "SAME"), (2, 3, "SAME"), (1, 3, "SAME"), (2, 4, "VALID"), (3, 2, "VALID")]
 )
@@ -174,6 +210,32 @@ def test_transpose_conv(stride: int, kernel: int, padding: str, stock: Any, dele
         version=3,
     )
     check(g.bytes(y), "TRANSPOSE_CONV", stock, delegated)
+
+
+@pytest.mark.parametrize(
+    ("bias", "channels"), [("none", 9), ("int32", 9), ("int32", 24), ("none but int32 stated", 17)]
+)
+@pytest.mark.parametrize("extreme", [None, 127])
+def test_transpose_conv_without_an_int64_bias(
+    bias: str, channels: int, extreme: int | None, stock: Any, delegated: Any
+) -> None:
+    g = Graph()
+    x = g.input(1, 5, 6, 300 if extreme else 7)
+    y = g.op(
+        "TRANSPOSE_CONV",
+        np.array([1, 10, 12, channels], np.int32),
+        g.weights(channels, 3, 3, x.shape[-1], extreme=extreme),
+        x,
+        *([] if bias.startswith("none") else [g.bias(channels, "int32")]),
+        scale=q(1e-3),
+        padding="SAME",
+        stride_h=2,
+        stride_w=2,
+        version=3,
+        **stated("int32" if "int32" in bias else ""),
+    )
+    for spread in (1.0, 30.0):
+        check(g.bytes(y), "TRANSPOSE_CONV", stock, delegated, spread=spread)
 
 
 def flipped(shape: tuple[int, ...], flip: bool) -> tuple[int, ...]:

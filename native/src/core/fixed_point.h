@@ -68,6 +68,14 @@ static inline int32_t MultiplyAcc32(int32_t x, FixedMultiplier m) {
   return RoundingDivideByPot(SaturatingRoundingDoublingHighMul(ShiftLeftWrapping(x, left), m.value), right);
 }
 
+// The same in the NEON form: the second rounding takes halves upwards.
+static inline int32_t MultiplyAcc32HalfUp(int32_t x, FixedMultiplier m) {
+  const int left = m.shift > 0 ? m.shift : 0;
+  const int right = m.shift > 0 ? 0 : -m.shift;
+  const int64_t product = SaturatingRoundingDoublingHighMul(ShiftLeftWrapping(x, left), m.value);
+  return static_cast<int32_t>(right == 0 ? product : (product + (int64_t{1} << (right - 1))) >> right);
+}
+
 static inline int32_t ClampInt(int32_t x, int32_t lo, int32_t hi) { return x < lo ? lo : (x > hi ? hi : x); }
 
 // The C++ conversion of a rounded double is undefined out of range; this states what each platform's wheel does.

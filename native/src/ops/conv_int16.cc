@@ -23,8 +23,10 @@ class Conv16 : public Op {
     std::vector<float> scales;
     const TfLiteTensor& in = node.input(0);
     const TfLiteTensor& out = node.output(0);
-    if (params_.quantized_bias_type == kTfLiteInt32 || node.input(2).type != kTfLiteInt64) {
-      *why = "a bias that is not int64";
+    // Without the option LiteRT reads any bias as int64.
+    in_32_bits_ = params_.quantized_bias_type == kTfLiteInt32;
+    if (node.input(2).type != (in_32_bits_ ? kTfLiteInt32 : kTfLiteInt64)) {
+      *why = "a bias of another type than the options say";
       return false;
     }
     return WeightScales(node.input(1), 0, out_channels_, &scales, why) &&
@@ -41,8 +43,13 @@ class Conv16 : public Op {
     for (int g = 0; g < patches_.groups(); ++g) {
       const int first = g * per_group;
       gemms_[g].Pack(kernels_, weights_ + static_cast<size_t>(first) * k, k, per_group, k);
-      gemms_[g].SetRequant({multipliers_.begin() + first, multipliers_.begin() + first + per_group},
-                           {bias_.begin() + first, bias_.begin() + first + per_group}, lo_, hi_);
+      const std::vector<FixedMultiplier> multipliers(multipliers_.begin() + first, multipliers_.begin() + first + per_group);
+      const std::vector<int64_t> bias(bias_.begin() + first, bias_.begin() + first + per_group);
+      if (in_32_bits_) {  // groups are left to the reference kernel there, which rounds twice
+        gemms_[g].SetRequant32(multipliers, bias, patches_.groups() > 1 ? Rounding32::kTwice : Rounding32::kOnce, lo_, hi_);
+      } else {
+        gemms_[g].SetRequant(multipliers, bias, lo_, hi_);
+      }
     }
   }
 
@@ -90,6 +97,7 @@ class Conv16 : public Op {
   Patches patches_;
   std::vector<FixedMultiplier> multipliers_;
   std::vector<int64_t> bias_;
+  bool in_32_bits_ = false;
   int32_t lo_ = 0, hi_ = 0;
   std::vector<PackedGemm> gemms_;
   bool in_place_ = false;

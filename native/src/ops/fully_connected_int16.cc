@@ -1,5 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
-// FULLY_CONNECTED int16x8. The stock kernel requantizes this one in double, not with the 16-bit multiplier.
+// FULLY_CONNECTED int16x8. Beside a bias of 64 bits the stock kernel requantizes this one in double, not with the 16-bit
+// multiplier; beside one of 32 bits, or none, as ruy does.
 #include <algorithm>
 #include <cstring>
 
@@ -21,16 +22,26 @@ class FullyConnected16 : public Op {
   bool Check(const NodeView& node, std::string* why) {
     const TfLiteTensor& in = node.input(0);
     const TfLiteTensor& out = node.output(0);
-    // Without an int64 bias the stock kernel takes another path, with int32 accumulators.
-    if (!node.has_input(2) || node.input(2).type != kTfLiteInt64 || params_.quantized_bias_type == kTfLiteInt32) {
-      *why = "no int64 bias";
+    const TfLiteTensor* bias = node.has_input(2) ? &node.input(2) : nullptr;
+    const TfLiteType said = params_.quantized_bias_type;
+    const bool says = said == kTfLiteInt32 || said == kTfLiteInt64;
+    if (bias != nullptr && says && bias->type != said) {
+      *why = "a bias of another type than the options say";
       return false;
     }
+    in_32_bits_ = said != kTfLiteInt64 && (bias == nullptr || bias->type != kTfLiteInt64);
     std::vector<float> scales;
     if (params_.weights_format != 0 || !WeightScales(node.input(1), 0, rows_.outputs(), &scales, why) ||
-        !ReadBias(&node.input(2), rows_.outputs(), &bias_, why) ||
+        !ReadBias(bias, rows_.outputs(), &bias_, why) ||
         !ActivationRange(params_.activation, out.params.scale, &lo_, &hi_, why)) {
       return false;
+    }
+    if (in_32_bits_) {
+      if (Affine(node.input(1))->scale->size > 1) {
+        return ConvMultipliers(in.params.scale, out.params.scale, scales, &multipliers_, why);
+      }
+      const float product = in.params.scale * scales[0];  // in float, as LiteRT has it
+      return ConvMultipliers(1.0f, out.params.scale, std::vector<float>(scales.size(), product), &multipliers_, why);
     }
     for (float scale : scales) {
       scales_.push_back(static_cast<double>(in.params.scale) * static_cast<double>(scale) /
@@ -43,7 +54,11 @@ class FullyConnected16 : public Op {
 
   void Pack() override {
     gemm_.Pack(kernels_, weights_, rows_.depth(), rows_.outputs(), rows_.depth());
-    gemm_.SetDoubleRequant(scales_, bias_, lo_, hi_);
+    if (in_32_bits_) {
+      gemm_.SetRequant32(multipliers_, bias_, Rounding32::kOnce, lo_, hi_);
+    } else {
+      gemm_.SetDoubleRequant(scales_, bias_, lo_, hi_);
+    }
   }
 
   bool InferShapes(const std::vector<Shape>& in, std::vector<Shape>* out) override {
@@ -78,6 +93,8 @@ class FullyConnected16 : public Op {
   const FullyConnectedParams params_;
   const int8_t* weights_;
   FullyConnectedRows rows_;
+  bool in_32_bits_ = false;
+  std::vector<FixedMultiplier> multipliers_;
   std::vector<double> scales_;
   std::vector<int64_t> bias_;
   int32_t lo_ = 0, hi_ = 0;

@@ -1,6 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0
 // Matrix product of int16 rows with packed int8 weights, exact for any K, requantized to int16. Where K needs more than
-// one chunk they add up in int64.
+// one chunk they add up in int64. Beside a bias of 32 bits LiteRT adds in 32 bits, and what leaves them comes back at the
+// other end: so it does here.
 #ifndef LITESMITH_OPS_GEMM_H_
 #define LITESMITH_OPS_GEMM_H_
 
@@ -13,12 +14,22 @@
 
 namespace litesmith {
 
+// How LiteRT brings sums of 32 bits to the scale of the output.
+enum class Rounding32 {
+  kOnce,          // ruy: (x * multiplier + half) >> shift
+  kTwice,         // the reference kernels: after the product and after the shift, halves away from zero
+  kTwiceInBlocks  // whole blocks of 8 channels with the second half upwards, as NEON does it; the rest as kTwice
+};
+
 class PackedGemm {
  public:
   // weights[n][k], row-major with `row_stride`.
   void Pack(const KernelTable& kernels, const int8_t* weights, size_t row_stride, int n, int k);
   void SetRequant(const std::vector<FixedMultiplier>& multipliers, const std::vector<int64_t>& bias, int32_t lo,
                   int32_t hi);
+  // For a bias of 32 bits, or none.
+  void SetRequant32(const std::vector<FixedMultiplier>& multipliers, const std::vector<int64_t>& bias,
+                    Rounding32 rounding, int32_t lo, int32_t hi);
   // FULLY_CONNECTED's requantization in double. |bias| must be below 2^52.
   void SetDoubleRequant(const std::vector<double>& scales, const std::vector<int64_t>& bias, int32_t lo, int32_t hi);
 
@@ -34,6 +45,8 @@ class PackedGemm {
  private:
   void RunChunks(const int16_t* const* rows, int m, int panel, int panels, int32_t* acc, int16_t* out,
                  size_t out_stride) const;
+  void RunIn32Bits(const int16_t* const* rows, int m, int panel, int panels, int32_t* acc, int16_t* out,
+                   size_t out_stride) const;
   void Finish32(const int32_t* acc, int stride, int m, int channel, int n, int16_t* out, size_t out_stride) const;
   void Finish64(const int64_t* acc, int stride, int m, int channel, int n, int16_t* out, size_t out_stride) const;
 
@@ -43,6 +56,10 @@ class PackedGemm {
   Requant requant_;
   bool in_double_ = false;
   std::vector<double> scales_, bias_;
+  bool in_32_bits_ = false;  // sums may leave 32 bits, or are rounded twice
+  Rounding32 rounding_ = Rounding32::kOnce;
+  std::vector<FixedMultiplier> multipliers_;
+  std::vector<int32_t> bias32_;
   int32_t lo_ = 0, hi_ = 0;
 };
 

@@ -110,25 +110,48 @@ std::vector<int64_t> LargestSums(const int8_t* weights, size_t row_stride, int n
   return sums;
 }
 
-void Requant::Build(const std::vector<FixedMultiplier>& multipliers, const std::vector<int64_t>& bias,
-                    const std::vector<int64_t>& reach, int32_t lo, int32_t hi) {
-  const int padded = RoundUpToPanel(static_cast<int>(multipliers.size()));
+void Requant::Fill(const std::vector<int32_t>& values, const std::vector<int>& shifts, const std::vector<int64_t>& bias,
+                   int32_t lo, int32_t hi) {
+  const int padded = RoundUpToPanel(static_cast<int>(values.size()));
   multiplier_.assign(padded, 0);
   center_.assign(padded, 0);
   offset_even_.assign(padded / 2, 0);
   offset_odd_ = shift_even_ = shift_odd_ = offset_even_;
   lo_ = lo;
   hi_ = hi;
-  for (size_t c = 0; c < multipliers.size(); ++c) {
-    const uint64_t shift = static_cast<uint64_t>(15 - multipliers[c].shift);
-    const int32_t reduced = ReducedMultiplier(multipliers[c].value);
-    const uint64_t offset = static_cast<uint64_t>(bias[c]) * static_cast<uint64_t>(reduced) +
+  for (size_t c = 0; c < values.size(); ++c) {
+    const uint64_t shift = static_cast<uint64_t>(shifts[c]);
+    const uint64_t offset = static_cast<uint64_t>(bias[c]) * static_cast<uint64_t>(values[c]) +
                             (uint64_t{1} << (shift - 1)) + (uint64_t{1} << 62);
-    multiplier_[c] = reduced;
+    multiplier_[c] = values[c];
     center_[c] = static_cast<int32_t>(static_cast<uint32_t>((uint64_t{1} << 62) >> shift));
     (c % 2 ? offset_odd_ : offset_even_)[c / 2] = offset;
     (c % 2 ? shift_odd_ : shift_even_)[c / 2] = shift;
   }
+  narrow_bias_.clear();
+}
+
+void Requant::Build32(const std::vector<FixedMultiplier>& multipliers, const std::vector<int64_t>& bias, int32_t lo,
+                      int32_t hi) {
+  std::vector<int32_t> values;
+  std::vector<int> shifts;
+  for (const FixedMultiplier& m : multipliers) {
+    values.push_back(m.value);
+    shifts.push_back(31 - m.shift);
+  }
+  Fill(values, shifts, bias, lo, hi);
+}
+
+void Requant::Build(const std::vector<FixedMultiplier>& multipliers, const std::vector<int64_t>& bias,
+                    const std::vector<int64_t>& reach, int32_t lo, int32_t hi) {
+  std::vector<int32_t> values;
+  std::vector<int> shifts;
+  for (const FixedMultiplier& m : multipliers) {
+    values.push_back(ReducedMultiplier(m.value));
+    shifts.push_back(15 - m.shift);
+  }
+  Fill(values, shifts, bias, lo, hi);
+  const int padded = static_cast<int>(multiplier_.size());
   narrow_bias_.assign(padded, 0);
   narrow_round_.assign(padded, 0);
   narrow_shift_.assign(padded, 1);

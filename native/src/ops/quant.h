@@ -40,9 +40,15 @@ class Requant {
   // is above reach[c].
   void Build(const std::vector<FixedMultiplier>& multipliers, const std::vector<int64_t>& bias,
              const std::vector<int64_t>& reach, int32_t lo, int32_t hi);
+  // The same with multipliers of 31 bits, for sums of which acc + bias[c] stays in 32.
+  void Build32(const std::vector<FixedMultiplier>& multipliers, const std::vector<int64_t>& bias, int32_t lo, int32_t hi);
   RequantView View(int first_channel) const;  // first_channel is a multiple of kPanel
 
  private:
+  // (acc * values[c] + bias[c] * values[c] + rounding) >> shifts[c]
+  void Fill(const std::vector<int32_t>& values, const std::vector<int>& shifts, const std::vector<int64_t>& bias,
+            int32_t lo, int32_t hi);
+
   std::vector<int32_t> multiplier_, center_;
   std::vector<uint64_t> offset_even_, offset_odd_, shift_even_, shift_odd_;
   std::vector<int32_t> narrow_bias_, narrow_round_, narrow_shift_;  // empty where 32 bits are not enough

@@ -35,8 +35,10 @@ class TransposeConv16 : public Op {
     const TfLiteTensor& in = node.input(2);
     const TfLiteTensor& out = node.output(0);
     const TfLiteTensor* bias = node.has_input(3) ? &node.input(3) : nullptr;
-    if (bias == nullptr || bias->type != kTfLiteInt64 || params_.quantized_bias_type == kTfLiteInt32) {
-      *why = "no int64 bias";
+    // Without the option LiteRT reads any bias as int64.
+    in_32_bits_ = params_.quantized_bias_type == kTfLiteInt32;
+    if (bias != nullptr && bias->type != (in_32_bits_ ? kTfLiteInt32 : kTfLiteInt64)) {
+      *why = "a bias of another type than the options say";
       return false;
     }
     return WeightScales(node.input(1), 0, out_channels_, &scales, why) &&
@@ -72,7 +74,11 @@ class TransposeConv16 : public Op {
           }
         }
         phase.gemm.Pack(kernels_, rows.data(), k, out_channels_, k);
-        phase.gemm.SetRequant(multipliers_, bias_, lo_, hi_);
+        if (in_32_bits_) {
+          phase.gemm.SetRequant32(multipliers_, bias_, Rounding32::kTwiceInBlocks, lo_, hi_);
+        } else {
+          phase.gemm.SetRequant(multipliers_, bias_, lo_, hi_);
+        }
         phases_.push_back(std::move(phase));
       }
     }
@@ -153,6 +159,7 @@ class TransposeConv16 : public Op {
   int out_height_, out_width_, out_channels_, kernel_h_, kernel_w_, in_channels_, pad_y_, pad_x_;
   std::vector<FixedMultiplier> multipliers_;
   std::vector<int64_t> bias_;
+  bool in_32_bits_ = false;
   int32_t lo_ = 0, hi_ = 0;
   std::vector<Phase> phases_;
   Shape in_;
