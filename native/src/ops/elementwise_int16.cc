@@ -44,29 +44,33 @@ class Binary16 : public Op {
       });
       return;
     }
-    const int64_t length = plan_.run_length(), runs = plan_.num_runs();
-    const int64_t runs_per_task = std::max<int64_t>(1, kValuesPerTask / length);
-    args.pool->Run(static_cast<int>((runs + runs_per_task - 1) / runs_per_task), [&](int task, int worker) {
+    // A task is some runs, or a piece of one: with a number on one side all values are a single run.
+    const int64_t length = plan_.run_length(), runs = plan_.num_runs(), most = PieceLength();
+    if (length == 0) return;
+    const int64_t pieces = (length + most - 1) / most, items = runs * pieces;
+    const int64_t items_per_task = std::max<int64_t>(1, kValuesPerTask / most);
+    args.pool->Run(static_cast<int>((items + items_per_task - 1) / items_per_task), [&](int task, int worker) {
       uint8_t* repeat_a = args.scratch + worker * 2 * RepeatBytes();
       uint8_t* repeat_b = repeat_a + RepeatBytes();
-      for (int64_t run = task * runs_per_task; run < std::min(runs, (task + 1) * runs_per_task); ++run) {
+      for (int64_t item = task * items_per_task; item < std::min(items, (task + 1) * items_per_task); ++item) {
+        const int64_t run = item / pieces, first = item % pieces * most, count = std::min(most, length - first);
         int64_t at_a, at_b;
         plan_.Offsets(run, &at_a, &at_b);
-        const int16_t* run_a = a + at_a;
-        const uint8_t* run_b = b + at_b * b_bytes();
+        const int16_t* run_a = a + at_a + (plan_.a_repeats() ? 0 : first);
+        const uint8_t* run_b = b + (at_b + (plan_.b_repeats() ? 0 : first)) * b_bytes();
         if (plan_.a_repeats()) {
-          std::fill_n(reinterpret_cast<int16_t*>(repeat_a), length, *run_a);
+          std::fill_n(reinterpret_cast<int16_t*>(repeat_a), count, *run_a);
           run_a = reinterpret_cast<int16_t*>(repeat_a);
         }
         if (plan_.b_repeats()) {
           if (b_bytes() == 1) {
-            std::fill_n(repeat_b, length, *run_b);
+            std::fill_n(repeat_b, count, *run_b);
           } else {
-            std::fill_n(reinterpret_cast<int16_t*>(repeat_b), length, *reinterpret_cast<const int16_t*>(run_b));
+            std::fill_n(reinterpret_cast<int16_t*>(repeat_b), count, *reinterpret_cast<const int16_t*>(run_b));
           }
           run_b = repeat_b;
         }
-        BroadcastRun(run_a, run_b, static_cast<int>(length), out + run * length);
+        BroadcastRun(run_a, run_b, static_cast<int>(count), out + run * length + first);
       }
     });
   }
@@ -77,7 +81,8 @@ class Binary16 : public Op {
   virtual void BroadcastRun(const int16_t* a, const void* b, int n, int16_t* out) { Elementwise(a, b, n, out); }
 
  private:
-  size_t RepeatBytes() const { return (static_cast<size_t>(plan_.run_length()) * 2 + 63) / 64 * 64; }
+  int64_t PieceLength() const { return std::min(plan_.run_length(), kValuesPerTask / 4); }
+  size_t RepeatBytes() const { return (static_cast<size_t>(PieceLength()) * 2 + 63) / 64 * 64; }
   Broadcast plan_;
 };
 

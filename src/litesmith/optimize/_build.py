@@ -181,6 +181,7 @@ def _coverage(
     conversions: dict[str, int] = {}
     for number, graph in enumerate(model.subgraphs):
         operators += operator_coverage(graph, number, planned[number], done[number].operator_indices)
+        notes += [f"{count} {said}" for said, count in done[number].composed.items()]
         for kind, count in done[number].conversions.items():
             conversions[kind] = conversions.get(kind, 0) + count
     if ranges is not None and ranges.data_free:

@@ -14,7 +14,7 @@ from typing import Any
 import numpy as np
 
 from litesmith.model import ABSENT, Buffer, Model, Operator, Quantization, Record, Subgraph, Tensor
-from litesmith.optimize._arithmetic import Affine, per_channel, quantize_array
+from litesmith.optimize._arithmetic import Affine, affine, per_channel, quantize_array
 from litesmith.optimize._groups import Groups, Node
 from litesmith.optimize._plan import Decision, known_ranges, real_outputs
 from litesmith.optimize._ranges import Ranges
@@ -47,6 +47,7 @@ class Rewritten:
         outputs: the new index of each output tensor, by the old one.
         operator_indices: where each operator of the float subgraph went.
         conversions: how many conversions were added, by kind.
+        composed: how many operators without a kernel in their type are now several that have one, by what was done.
         widened: names of tensors whose scale was widened beyond their range.
         decisions: what really became of the operators.
     """
@@ -55,6 +56,7 @@ class Rewritten:
     outputs: dict[int, int]
     operator_indices: tuple[int, ...]
     conversions: dict[str, int]
+    composed: dict[str, int]
     widened: tuple[str, ...]
     decisions: tuple[Decision, ...]
 
@@ -92,6 +94,7 @@ class Rewriter:
         self.operators: list[Operator] = []
         self.buffers = buffers
         self.conversions: dict[str, int] = {}
+        self.composed: dict[str, int] = {}
         self.widened: set[str] = set()
         self._copies: dict[tuple[Any, ...], int] = {}
         self._home: dict[int, Affine] = {}  # integer tensors, as their producer writes them
@@ -125,7 +128,8 @@ class Rewriter:
         )
         names = self.widened | {self.graph.tensors[t].name for t in self.groups.widened}
         widened = tuple(sorted(names))
-        return Rewritten(graph, outputs, tuple(places), dict(self.conversions), widened, tuple(decisions))
+        conversions, composed = dict(self.conversions), dict(self.composed)
+        return Rewritten(graph, outputs, tuple(places), conversions, composed, widened, tuple(decisions))
 
     # ---------------------------------------------------------------- tensors
 
@@ -251,8 +255,38 @@ class Rewriter:
             self._layer(index, op, rule, decision, inputs)
         for tensor in real_outputs(op, rule):
             self.settle(tensor, self.groups.parameters(Node(tensor, domain)))
+        if op.kind == "HARD_SWISH" and domain == "int16":
+            return self._hard_swish(op, inputs[0])
         version = max(rule.version(domain) or 1, op.version)
         return _adapted(replace(op, inputs=tuple(inputs), version=version), domain)
+
+    def _hard_swish(self, op: Operator, x: int) -> Operator:
+        """Return the last of ADD, MUL and MUL, which are HARD_SWISH in int16: x · (min(max(x + 3, 0), 6) / 6).
+
+        The gate is divided, not the product: so the last rounding is that of the result, and its integers use all bits.
+        """
+        name = self.graph.tensors[op.outputs[0]].name
+        like = self.tensors[op.outputs[0]]
+
+        def number(value: float) -> int:
+            parameters = affine(0.0, value, "int16")
+            stored = quantize_array(np.array(value), parameters)
+            made = Tensor(f"{name}/{value:.3g}", (), quantization=parameters.quantization()).with_array(stored)
+            shared = self.buffers.setdefault(("number", made.dtype, stored.tobytes()), made.buffer or Buffer(b""))
+            return self.add(replace(made, buffer=shared))
+
+        def step(kind: str, inputs: tuple[int, int], high: float, word: str, options: Record) -> int:
+            parameters = affine(0.0, high, "int16")
+            made = self.add(replace(like, name=f"{name}/{word}", quantization=parameters.quantization()))
+            self.operators.append(Operator(kind, inputs, (made,), options, version=RULES[kind].int16 or 1))
+            return made
+
+        fused = Record("AddOptions", fused_activation_function="RELU6", pot_scale_int16=False)
+        shifted = step("ADD", (x, number(3.0)), 6.0, "shifted", fused)
+        gate = step("MUL", (shifted, number(1 / 6)), 1.0, "gate", Record("MulOptions"))
+        said = "HARD_SWISH as ADD, MUL and MUL, as LiteRT has no int16 kernel for it"
+        self.composed[said] = self.composed.get(said, 0) + 1
+        return Operator("MUL", (x, gate), op.outputs, Record("MulOptions"), version=RULES["MUL"].int16 or 1)
 
     def _operand(self, node: Node) -> int:
         parameters = self.groups.parameters(node)

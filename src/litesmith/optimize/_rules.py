@@ -88,7 +88,7 @@ RULES: dict[str, KernelRule] = {
     "ELU": KernelRule(1, None),
     "EXP": replace(_LOOKUP, fragile=True),
     "GELU": KernelRule(2, None),
-    "HARD_SWISH": KernelRule(1, None),
+    "HARD_SWISH": KernelRule(1, 4),  # in int16 it becomes ADD and MUL
     "L2_NORMALIZATION": KernelRule(2, None, fixed8=(1 / 128, 0)),
     "LEAKY_RELU": KernelRule(2, 2),
     "LOG": replace(_LOOKUP, fragile=True),
