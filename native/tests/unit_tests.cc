@@ -5,18 +5,21 @@
 
 #include <atomic>
 #include <cstdio>
+#include <functional>
 #include <random>
 #include <string>
 #include <thread>
 #include <vector>
 
 #include "core/arena.h"
+#include "core/delegate.h"
 #include "core/fixed_point.h"
 #include "core/options.h"
 #include "core/thread_pool.h"
 #include "kernels/registry.h"
 #include "ops/broadcast.h"
 #include "ops/gemm.h"
+#include "tests/fake_graph.h"
 
 namespace litesmith {
 
@@ -76,6 +79,81 @@ void VerificationCanFail() {
     for (int i = 0; i < n; ++i) out[i] = 12345;
   };
   CHECK(!VerifyTable(broken, 1).empty());
+}
+
+int Claimed(FakeGraph* graph, const KernelTable* kernels, std::string* said) {
+  Delegate delegate(Options{}, kernels, kernels == nullptr ? "no tier for a test" : "");
+  CHECK(delegate.abi()->Prepare(&graph->context, delegate.abi()) == kTfLiteOk);
+  *said = delegate.DecisionsJson();
+  return graph->claimed;
+}
+
+// A graph that reads wrongly in any place means that the runtime's structures are others than ours.
+void NothingIsClaimedWhereTheGraphLooksWrong() {
+  std::string said;
+  FakeGraph whole;
+  CHECK(Claimed(&whole, &ScalarTable(), &said) == 1);
+  const std::vector<std::pair<const char*, std::function<void(FakeGraph*)>>> faults = {
+      {"impossible type", [](FakeGraph* g) { g->tensors[1].type = static_cast<TfLiteType>(99); }},
+      {"impossible allocation", [](FakeGraph* g) { g->tensors[0].allocation_type = static_cast<TfLiteAllocationType>(77); }},
+      {"impossible rank", [](FakeGraph* g) { g->tensors[0].dims->size = 1 << 20; }},
+      {"impossible dimension", [](FakeGraph* g) { g->tensors[0].dims->data[1] = -9; }},
+      {"another number of bytes",
+       [](FakeGraph* g) {
+         g->tensors[0].allocation_type = kTfLiteMmapRo;
+         g->tensors[0].data = g;
+         g->tensors[0].bytes = 7;
+       }},
+      {"impossible operator code", [](FakeGraph* g) { g->registration.builtin_code = 123456; }},
+      {"tensors that do not exist", [](FakeGraph* g) { g->inputs[2] = 3; }},
+      {"function of the context is missing", [](FakeGraph* g) { g->context.ResizeTensor = nullptr; }},
+      {"number of threads", [](FakeGraph* g) { g->context.recommended_num_threads = 1 << 20; }},
+      {"number of tensors", [](FakeGraph* g) { g->context.tensors_size = size_t{1} << 40; }},
+      {"plan cannot be read",
+       [](FakeGraph* g) { g->context.GetExecutionPlan = [](TfLiteContext*, TfLiteIntArray**) { return kTfLiteError; }; }},
+  };
+  for (const auto& [words, apply] : faults) {
+    FakeGraph graph;
+    apply(&graph);
+    const int claimed = Claimed(&graph, &ScalarTable(), &said);
+    if (claimed != 0 || said.find(words) == std::string::npos) {
+      std::printf("%s: %d claimed, %s\n", words, claimed, said.c_str());
+      ++failures;
+    }
+  }
+}
+
+void AnAbsentInputIsNotRead() {
+  std::string said;
+  FakeGraph graph;
+  graph.inputs[2] = kTfLiteOptionalTensor;
+  CHECK(Claimed(&graph, &ScalarTable(), &said) == 0);
+  CHECK(said.find("absent") != std::string::npos);
+}
+
+void NothingIsClaimedWithoutATier() {
+  std::string why, said;
+  const std::vector<Tier> none = {{"avx2", nullptr, [] { return false; }, false},
+                                  {"scalar", &ScalarTable(), [] { return true; }, false}};
+  CHECK(ChooseTier("auto", &why, none) == nullptr && why.find("lacks tier avx2") != std::string::npos);
+  FakeGraph graph;
+  CHECK(Claimed(&graph, nullptr, &said) == 0 && said.find("no tier for a test") != std::string::npos);
+}
+
+void ATierIsVerifiedOnce() {
+  static int calls = 0;
+  static KernelTable broken = ScalarTable();
+  broken.s16_mul.run = [](const int16_t*, const int16_t*, int n, const ScaleView&, int16_t* out) {
+    ++calls;
+    for (int i = 0; i < n; ++i) out[i] = 12345;
+  };
+  const std::vector<Tier> tiers = {{"broken", &broken, [] { return true; }, true}};
+  std::string why;
+  CHECK(ChooseTier("auto", &why, tiers) == nullptr && why.find("failed its self-check") != std::string::npos);
+  const int after_the_first = calls;
+  CHECK(after_the_first > 0);
+  CHECK(ChooseTier("broken", &why, tiers) == nullptr && why.find("failed its self-check") != std::string::npos);
+  CHECK(calls == after_the_first);
 }
 
 void RequantEqualsTheDefinition() {
@@ -267,6 +345,10 @@ void BroadcastFoldsDimensions() {
 int Main(bool with_fork) {
   EveryKernelOfEveryTierEqualsTheReference();
   VerificationCanFail();
+  NothingIsClaimedWhereTheGraphLooksWrong();
+  AnAbsentInputIsNotRead();
+  NothingIsClaimedWithoutATier();
+  ATierIsVerifiedOnce();
   RequantEqualsTheDefinition();
   NarrowRequantEqualsTheDefinition();
   GemmIsExactAtTheExtremes();

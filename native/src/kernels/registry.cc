@@ -2,6 +2,9 @@
 // See registry.h.
 #include "kernels/registry.h"
 
+#include <map>
+#include <mutex>
+
 #include "kernels/cpu.h"
 #include "kernels/fill.h"
 
@@ -55,9 +58,23 @@ std::string TierNames() {
   return names;
 }
 
-const KernelTable* ChooseTier(const std::string& wanted, std::string* why) {
+namespace {
+
+// What VerifyTable found, asked once in the life of the process: every delegate chooses a tier.
+const std::string& FirstDifference(const Tier& tier) {
+  static std::mutex mutex;
+  static auto* found = new std::map<const KernelTable*, std::string>;
+  std::lock_guard<std::mutex> lock(mutex);
+  const auto known = found->find(tier.table);
+  if (known != found->end()) return known->second;
+  return found->emplace(tier.table, VerifyTable(*tier.table, /*seed=*/1)).first->second;
+}
+
+}  // namespace
+
+const KernelTable* ChooseTier(const std::string& wanted, std::string* why, const std::vector<Tier>& tiers) {
   why->clear();
-  for (const Tier& tier : Tiers()) {
+  for (const Tier& tier : tiers) {
     const bool named = wanted == tier.name;
     if (wanted != "auto" && !named) continue;
     if (wanted == "auto" && std::string(tier.name) == "scalar") break;  // slower than the stock kernels
@@ -66,7 +83,7 @@ const KernelTable* ChooseTier(const std::string& wanted, std::string* why) {
       continue;
     }
     if (tier.verify_before_use) {
-      const std::string difference = VerifyTable(*tier.table, /*seed=*/1);
+      const std::string& difference = FirstDifference(tier);
       if (!difference.empty()) {
         *why += std::string("tier ") + tier.name + " failed its self-check: " + difference + "; ";
         continue;

@@ -25,7 +25,7 @@ std::string TierNames();
 const KernelTable& ScalarTable();
 
 // The tier to use, or null with the reason in `why`. `wanted` is "auto" or a tier's name.
-const KernelTable* ChooseTier(const std::string& wanted, std::string* why);
+const KernelTable* ChooseTier(const std::string& wanted, std::string* why, const std::vector<Tier>& tiers = Tiers());
 
 // Runs every kernel of `table` on small random problems against the scalar reference. Empty, or the first difference.
 std::string VerifyTable(const KernelTable& table, unsigned seed);

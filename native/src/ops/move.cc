@@ -393,6 +393,10 @@ std::unique_ptr<Op> MakePadFloat(const NodeView& node, const KernelTable&, std::
 std::unique_ptr<Op> MakeConcatenation16(const NodeView& node, const KernelTable&, std::string* why) {
   bool all_constant = true;
   for (int i = 0; i < node.num_inputs(); ++i) {
+    if (!node.has_input(i) || node.input(i).dims == nullptr) {
+      *why = "an input that is absent or without a shape";
+      return nullptr;
+    }
     if (!IsInt16Activation(node.input(i), why)) return nullptr;
     all_constant = all_constant && IsConstant(node.input(i));
   }
