@@ -242,3 +242,30 @@ def test_depthwise_in_planes(
     x = b.conv2d(x, 128, weight=pruned(b.random, (128, 1, 1, 256), 0.97, 1))
     got = compare(b.build({"mean": b.op("MEAN", x, np.array([1, 2], np.int32))}), stock, delegated)
     assert "DEPTHWISE_CONV_2D" in got.taken()
+
+
+@pytest.mark.parametrize("pixels", [False, True])
+@pytest.mark.parametrize(
+    ("rows", "zeros", "block", "taken"),
+    [
+        (1, 0.9, 1, True),
+        (1, 0.8, 1, False),
+        (64, 0.95, 1, False),
+        (64, 0.99, 1, True),
+        (1, 0.7, 4, True),
+        (64, 0.8, 4, False),
+        (64, 0.92, 4, True),
+    ],
+)
+def test_many_vectors_are_left_to_the_dense_kernel_that_reads_weights_once(
+    rows: int, zeros: float, block: int, taken: bool, pixels: bool, stock: Any, delegated: Any
+) -> None:
+    """A layer of vectors, as FULLY_CONNECTED or as a convolution of images of one pixel."""
+    b = Builder("rows", seed=0)
+    if pixels:
+        x = b.input("x", (rows, 1, 1, 512))
+        y = b.conv2d(x, 512, weight=pruned(b.random, (512, 1, 1, 512), zeros, block))
+    else:
+        y = b.fully_connected(b.input("x", (rows, 512)), 512, weight=pruned(b.random, (512, 512), zeros, block))
+    got = compare(b.build({"y": y}), stock, delegated)
+    assert bool(got.taken()) == taken, got.decisions()

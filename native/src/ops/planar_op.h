@@ -3,6 +3,8 @@
 #ifndef LITESMITH_OPS_PLANAR_OP_H_
 #define LITESMITH_OPS_PLANAR_OP_H_
 
+#include <algorithm>
+
 #include "ops/planar.h"
 
 namespace litesmith {
@@ -15,10 +17,21 @@ constexpr double kBlockMac = 0.028;         // 4x1 blocks
 constexpr double kDepthwiseMacHere = 0.045;
 constexpr double kDepthwiseMacStock = 0.060;
 constexpr double kFirstConvMacHere = 0.040;
-constexpr double kSparseVectorMac = 0.6;    // M = 1: one gathered value per weight
-constexpr double kDenseVectorMac = 0.10;    // M = 1: bound by memory
+constexpr double kSparseVectorMac = 0.7;    // vectors: one gathered value per weight, for each vector again
+constexpr double kBlockVectorMac = 0.17;    // the same for 4x1 blocks, which share it
+constexpr double kDenseVectorMac = 0.08;    // one vector, per weight: bound by memory
+constexpr double kDenseVectorsMac = 0.021;  // many, which share the weights: from four on they are bound by this
 constexpr double kElementwise = 0.15;       // per value, the same on both sides
 constexpr double kConversion = 0.7;         // per value crossing the border of a chain
+
+// Microseconds of the product of some vectors with a matrix: here with its stored weights, and in the stock engine with all
+// of them, which it reads once for all vectors.
+inline double SparseVectorsUs(double vectors, double stored, bool blocks) {
+  return vectors * stored * (blocks ? kBlockVectorMac : kSparseVectorMac) * 1e-3;
+}
+inline double DenseVectorsUs(double vectors, double weights) {
+  return weights * std::max(kDenseVectorMac, vectors * kDenseVectorsMac) * 1e-3;
+}
 }  // namespace speed
 
 class PlanarOp : public Op {
