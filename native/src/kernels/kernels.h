@@ -21,7 +21,8 @@ constexpr int kPanel = 16;
 //
 // `narrow` has the same in 32 bits, for int32 sums: with x = acc + bias and the halves of x,
 // (high * multiplier + (low * multiplier >> 16) + round) >> shift. It is equal to the above where x fits 32 bits and the
-// above shifts by 17 at least; otherwise its pointers are null. Multipliers have 15 bits.
+// above shifts by 17 at least; otherwise its pointers are null. Multipliers have 15 bits. Where it is there, the arrays of
+// the above are not: they would be a tenth of a MobileNet.
 struct RequantView {
   const int32_t* multiplier;
   const int32_t* center;
@@ -41,16 +42,17 @@ struct RequantView {
 static inline RequantView FromChannel(const RequantView& q, int c) {
   RequantView r = q;
   r.multiplier += c;
+  if (q.narrow.bias != nullptr) {
+    r.narrow.bias += c;
+    r.narrow.round += c;
+    r.narrow.shift += c;
+    return r;
+  }
   r.center += c;
   r.offset_even += c / 2;
   r.offset_odd += c / 2;
   r.shift_even += c / 2;
   r.shift_odd += c / 2;
-  if (q.narrow.bias != nullptr) {
-    r.narrow.bias += c;
-    r.narrow.round += c;
-    r.narrow.shift += c;
-  }
   return r;
 }
 

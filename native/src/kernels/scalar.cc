@@ -35,7 +35,7 @@ void gemm_1x16__scalar(const int16_t* const* rows, int m, int k, const Weight* p
   }
 }
 
-int16_t RequantOne(uint64_t acc, int c, const RequantView& q) {
+int16_t RequantWide(uint64_t acc, int c, const RequantView& q) {
   const uint64_t offset = c % 2 ? q.offset_odd[c / 2] : q.offset_even[c / 2];
   const uint64_t shift = c % 2 ? q.shift_odd[c / 2] : q.shift_even[c / 2];
   const uint64_t scaled = (acc * static_cast<uint64_t>(int64_t{q.multiplier[c]}) + offset) >> shift;
@@ -43,11 +43,18 @@ int16_t RequantOne(uint64_t acc, int c, const RequantView& q) {
   return static_cast<int16_t>(ClampInt(value, q.lo, q.hi));
 }
 
+int16_t RequantOne(int32_t acc, int c, const RequantView& q) {
+  if (q.narrow.bias == nullptr) return RequantWide(static_cast<uint64_t>(int64_t{acc}), c, q);
+  const int32_t x = acc + q.narrow.bias[c], high = x >> 16, low = x & 0xFFFF;
+  const int32_t value = (high * q.multiplier[c] + ((low * q.multiplier[c]) >> 16) + q.narrow.round[c]) >> q.narrow.shift[c];
+  return static_cast<int16_t>(ClampInt(value, q.lo, q.hi));
+}
+
 void requant_s32_s16__scalar(const int32_t* acc, int acc_stride, int m, int n, const RequantView& q, int16_t* out,
                              size_t out_stride) {
   for (int i = 0; i < m; ++i) {
     for (int c = 0; c < n; ++c) {
-      out[i * out_stride + c] = RequantOne(static_cast<uint64_t>(int64_t{acc[i * acc_stride + c]}), c, q);
+      out[i * out_stride + c] = RequantOne(acc[i * acc_stride + c], c, q);
     }
   }
 }
@@ -56,7 +63,7 @@ void requant_s64_s16__scalar(const int64_t* acc, int acc_stride, int m, int n, c
                              size_t out_stride) {
   for (int i = 0; i < m; ++i) {
     for (int c = 0; c < n; ++c) {
-      out[i * out_stride + c] = RequantOne(static_cast<uint64_t>(acc[i * acc_stride + c]), c, q);
+      out[i * out_stride + c] = RequantWide(static_cast<uint64_t>(acc[i * acc_stride + c]), c, q);
     }
   }
 }
@@ -82,7 +89,7 @@ void s16s8_dwconv_1x1__scalar(const int16_t* const* taps, int num_taps, const Dw
           const int16_t weight = block[(t / 2) * 2 * kPanel + DwWeightIndex(c % kPanel) + t % 2];
           sum += taps[t][p * run->step + channel + c] * weight;
         }
-        out[c] = RequantOne(static_cast<uint64_t>(int64_t{sum}), c, q);
+        out[c] = RequantOne(sum, c, q);
       }
     }
   }

@@ -51,6 +51,7 @@ class Conv16 : public Op {
         gemms_[g].SetRequant(multipliers, bias, lo_, hi_);
       }
     }
+    Free(&multipliers_, &bias_);
   }
 
   bool InferShapes(const std::vector<Shape>& in, std::vector<Shape>* out) override {

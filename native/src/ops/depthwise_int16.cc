@@ -63,6 +63,7 @@ class DepthwiseConv16 : public Op {
       }
     }
     requant_.Build(multipliers_, bias_, reach, lo_, hi_);
+    Free(&multipliers_, &bias_);
   }
 
   bool InferShapes(const std::vector<Shape>& in, std::vector<Shape>* out) override {

@@ -59,6 +59,7 @@ class FullyConnected16 : public Op {
     } else {
       gemm_.SetDoubleRequant(scales_, bias_, lo_, hi_);
     }
+    Free(&multipliers_, &scales_, &bias_);
   }
 
   bool InferShapes(const std::vector<Shape>& in, std::vector<Shape>* out) override {

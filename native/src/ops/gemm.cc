@@ -24,6 +24,7 @@ void PackedGemm::Pack(const KernelTable& kernels, const int8_t* weights, size_t 
 void PackedGemm::SetRequant(const std::vector<FixedMultiplier>& multipliers, const std::vector<int64_t>& bias,
                             int32_t lo, int32_t hi) {
   requant_.Build(multipliers, bias, reach_, lo, hi);
+  Free(&reach_);
   in_double_ = in_32_bits_ = false;
 }
 
@@ -39,11 +40,13 @@ void PackedGemm::SetRequant32(const std::vector<FixedMultiplier>& multipliers, c
   in_32_bits_ = rounding != Rounding32::kOnce || weights_.num_chunks() > 1;
   for (size_t c = 0; c < bias.size(); ++c) in_32_bits_ |= reach_[c] + std::abs(bias[c]) > INT32_MAX;
   requant_.Build32(multipliers, in_32_bits_ ? std::vector<int64_t>(bias.size(), 0) : bias, lo, hi);
+  Free(&reach_);
 }
 
 void PackedGemm::SetDoubleRequant(const std::vector<double>& scales, const std::vector<int64_t>& bias, int32_t lo,
                                   int32_t hi) {
   in_double_ = true;
+  Free(&reach_);
   const size_t padded = static_cast<size_t>(num_panels()) * kPanel;
   scales_ = scales;
   scales_.resize(padded, 0.0);

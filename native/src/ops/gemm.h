@@ -52,7 +52,7 @@ class PackedGemm {
 
   const KernelTable* kernels_ = nullptr;
   PackedWeights<int8_t> weights_;
-  std::vector<int64_t> reach_;  // of each channel's sums
+  std::vector<int64_t> reach_;  // of each channel's sums, until the requantization is set
   Requant requant_;
   bool in_double_ = false;
   std::vector<double> scales_, bias_;

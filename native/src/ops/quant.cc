@@ -156,16 +156,17 @@ void Requant::Build(const std::vector<FixedMultiplier>& multipliers, const std::
   narrow_round_.assign(padded, 0);
   narrow_shift_.assign(padded, 1);
   for (size_t c = 0; c < multipliers.size(); ++c) {
-    if (multiplier_[c] == 0) continue;  // all zeros, whatever the bias
+    if (multiplier_[c] == 0 && reach[c] <= INT32_MAX) continue;  // all zeros, whatever the bias
     const int shift = 15 - multipliers[c].shift;
     if (shift < 17 || reach[c] + std::abs(bias[c]) > INT32_MAX) {
-      narrow_bias_.clear();
+      Free(&narrow_bias_, &narrow_round_, &narrow_shift_);
       return;
     }
     narrow_bias_[c] = static_cast<int32_t>(bias[c]);
     narrow_round_[c] = 1 << (shift - 17);
     narrow_shift_[c] = shift - 16;
   }
+  Free(&center_, &offset_even_, &offset_odd_, &shift_even_, &shift_odd_);
 }
 
 RequantView Requant::View(int first_channel) const {

@@ -33,6 +33,12 @@ bool ReadBias(const TfLiteTensor* bias, int channels, std::vector<int64_t>* out,
 // The largest magnitude that a product of int16 values with these weights can reach in each channel; weights[n][k].
 std::vector<int64_t> LargestSums(const int8_t* weights, size_t row_stride, int n, int k);
 
+// Gives the memory of vectors back; what they held has been packed.
+template <class... T>
+void Free(std::vector<T>*... vectors) {
+  (std::vector<T>().swap(*vectors), ...);
+}
+
 // Owner of the arrays behind RequantView.
 class Requant {
  public:
