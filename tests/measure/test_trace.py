@@ -17,7 +17,9 @@ from litesmith.measure import Trace, _recording, span, trace, tracing, write_tra
 from litesmith.measure._recording import record
 from litesmith.measure._spans import collect_spans
 from litesmith.model import Model
+from litesmith.optimize import quantize
 from litesmith.runtime import Session, partitions, random_inputs
+from litesmith.zoo import build
 
 
 @dataclass
@@ -97,6 +99,16 @@ def test_the_trace_has_each_kernel_of_each_run_with_its_duration(tiny_model: Mod
     assert result.slices == len(slices["operators"]) + 16
     assert Trace.from_json(result.to_json()) == result
     assert result.plot().data
+
+
+def test_the_operators_of_our_delegate_are_on_the_timeline(tmp_path: Path) -> None:
+    model = quantize(build("ds_cnn"), scheme="int16x8", check=False).model
+
+    trace(model, tmp_path / "t.pftrace", runs=3)
+
+    operators = parse(tmp_path / "t.pftrace")[0]["operators"]
+    assert [s.details["operator"] for s in operators] == list(range(len(model.main.operators))) * 3
+    assert any("s16s8_gemm" in str(s.details["kernel"]) for s in operators)
 
 
 def test_the_verb_writes_counters_too(tiny: Path, tmp_path: Path) -> None:

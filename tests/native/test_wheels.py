@@ -13,11 +13,13 @@ import subprocess
 import sys
 import tempfile
 from pathlib import Path
+from typing import Any
 
 import numpy as np
 import pytest
 
 from litesmith.model import Builder, Quantization, Value
+from litesmith.optimize._prune_store import store_sparse
 
 VERSIONS = ["2.0.3", "2.1.0", "2.3.0"]
 
@@ -26,20 +28,24 @@ import json, sys, warnings
 import numpy as np
 warnings.simplefilter("ignore")
 from ai_edge_litert.interpreter import Interpreter, OpResolverType, load_delegate
-model, library = sys.argv[1:3]
-image = np.random.default_rng(0).standard_normal((1, 15, 15, 3)).astype(np.float32)
+model, library, preserve = sys.argv[1:4]
 def run(**options):
-    it = Interpreter(model_path=model, experimental_preserve_all_tensors=True, **options)
+    it = Interpreter(model_path=model, experimental_preserve_all_tensors=preserve == "all", **options)
     it.allocate_tensors()
-    it.set_tensor(it.get_input_details()[0]["index"], image)
+    detail = it.get_input_details()[0]
+    image = np.random.default_rng(0).standard_normal(detail["shape"]).astype(np.float32)
+    it.set_tensor(detail["index"], image)
     it.invoke()
     return it
 want = run(experimental_op_resolver_type=OpResolverType.BUILTIN_WITHOUT_DEFAULT_DELEGATES)
 got = run(experimental_delegates=[load_delegate(library, {"num_threads": 2})])
 result = {}
-for op in want._get_ops_details():
+for op in want._get_ops_details() if preserve == "all" else []:
     same = all(np.array_equal(want.get_tensor(t), got.get_tensor(t)) for t in op["outputs"])
     result[f"{op['index']} {op['op_name']}"] = bool(same)
+if preserve != "all":
+    a, b = (it.get_tensor(it.get_output_details()[0]["index"]) for it in (want, got))
+    result["output"] = bool(np.allclose(a, b, rtol=1e-4, atol=1e-6))
 delegated = sum(op["op_name"] == "DELEGATE" for op in got._get_ops_details())
 print(json.dumps({"same": result, "delegated": delegated}))
 """
@@ -87,6 +93,17 @@ def model(tmp_path_factory: pytest.TempPathFactory) -> Path:
     )
     x = b.op("ADD", x, y, quantization=q(6e-4))
     x = b.op(
+        "CONV_2D",
+        x,
+        constant((20, 1, 1, 20), 0),
+        b.constant(b.random.integers(-(1 << 30), 1 << 30, 20), "b", dtype="int32", quantization=q(1e-6)),
+        quantization=q(6e-4),
+        padding="SAME",
+        stride_h=1,
+        stride_w=1,
+        quantized_bias_type="INT32",
+    )
+    x = b.op(
         "MAX_POOL_2D", x, quantization=q(6e-4), padding="VALID", stride_h=2, stride_w=2, filter_height=2, filter_width=2
     )
     x = b.op("MEAN", x, np.array([1, 2], np.int32), quantization=q(3e-4))
@@ -114,11 +131,38 @@ def python_with(version: str) -> Path:
     return python
 
 
-@pytest.mark.parametrize("version", VERSIONS)
-def test_every_node_is_exact_in(version: str, model: Path, library: Path) -> None:
-    command = [str(python_with(version)), "-c", PROBE, str(model), str(library)]
+def probe(version: str, model: Path, library: Path, preserve: str) -> dict[str, Any]:
+    command = [str(python_with(version)), "-c", PROBE, str(model), str(library), preserve]
     done = subprocess.run(command, capture_output=True, text=True)
     assert done.returncode == 0, done.stderr[-2000:]
-    result = json.loads(done.stdout.splitlines()[-1])
-    assert result["delegated"] >= 8
+    found: dict[str, Any] = json.loads(done.stdout.splitlines()[-1])
+    return found
+
+
+@pytest.mark.parametrize("version", VERSIONS)
+def test_every_node_is_exact_in(version: str, model: Path, library: Path) -> None:
+    result = probe(version, model, library, "all")
+    assert result["delegated"] >= 9
     assert all(result["same"].values()), result["same"]
+
+
+@pytest.mark.parametrize("version", VERSIONS)
+@pytest.mark.parametrize("block", [1, 4])
+def test_a_sparse_chain_is_taken_and_equal_in(version: str, block: int, library: Path, tmp_path: Path) -> None:
+    """Pruned convolutions, a depthwise one and a residual, with weights behind DENSIFY."""
+    b = Builder("chain", seed=3)
+
+    def conv(x: Value, filters: int) -> Value:
+        keep = np.repeat(b.random.random((filters // block, 1, 1, x.shape[-1])) >= 0.9, block, 0)
+        weight = b.random.standard_normal(keep.shape).astype(np.float32) * keep
+        return b.conv2d(x, filters, weight=weight.astype(np.float32), activation="RELU6")
+
+    x = b.conv2d(b.input("image", (1, 33, 33, 3)), 32, kernel=3, stride=2, activation="RELU6")
+    x = conv(b.depthwise_conv2d(conv(x, 96), activation="RELU6"), 96)
+    x = b.op("ADD", x, conv(x, 96), fused_activation_function="NONE")
+    x = b.op("MEAN", x, np.array([1, 2], np.int32), keep_dims=False)
+    path = tmp_path / "sparse.tflite"
+    store_sparse(b.build({"y": x})).save(path)
+    result = probe(version, path, library, "none")
+    assert result["delegated"] == 1
+    assert result["same"] == {"output": True}
