@@ -18,6 +18,7 @@ from litesmith.model._graph import (
     Tensor,
     constant,
 )
+from litesmith.model._input_metadata import InputMetadata, input_metadata
 from litesmith.model._modernize import modernize
 from litesmith.model._operators import options_table
 from litesmith.model._shapes import infer, same_padding
@@ -29,6 +30,7 @@ __all__ = [
     "Buffer",
     "Builder",
     "Cost",
+    "InputMetadata",
     "Metadata",
     "Model",
     "Operator",
@@ -44,6 +46,7 @@ __all__ = [
     "densify",
     "expose",
     "infer",
+    "input_metadata",
     "modernize",
     "numpy_dtype",
     "options_table",

@@ -15,16 +15,14 @@ from typing import Any
 
 from litesmith.data import Preprocess
 from litesmith.model import Buffer, Metadata, Model
+from litesmith.model._input_metadata import ENTRY, IDENTIFIER, IMAGE, NORMALIZATION
 from litesmith.train._audio_features import takes_coefficients
 
-ENTRY = "TFLITE_METADATA"
-IDENTIFIER = b"M001"
 LABELS_FILE = "labels.txt"
 _PARSER_VERSION, _PARSER_VERSION_OF_SOUND = "1.0.0", "1.3.0"
-_IMAGE, _FEATURE, _AUDIO = 2, 1, 4
+_FEATURE, _AUDIO = 1, 4
 _RGB, _GRAY = 1, 2
 _AXIS_LABELS = 2
-NORMALIZATION = 1
 _BRIGHTEST = 255.0
 
 
@@ -150,7 +148,7 @@ def _floats(builder: Any, values: Sequence[float]) -> int:
 def _content(builder: Any, meaning: InputMeaning) -> int:
     if meaning.kind == "image":
         color = _RGB if meaning.channels == 3 else _GRAY
-        return _table(builder, {0: ("u8", _IMAGE), 1: ("at", _table(builder, {0: ("u8", color)}))})
+        return _table(builder, {0: ("u8", IMAGE), 1: ("at", _table(builder, {0: ("u8", color)}))})
     if meaning.kind == "audio":
         sound = _table(builder, {0: ("u32", meaning.sample_rate), 1: ("u32", meaning.channels)})
         return _table(builder, {0: ("u8", _AUDIO), 1: ("at", sound)})
