@@ -22,6 +22,7 @@ import json
 import math
 import types
 import typing
+from collections.abc import Mapping
 from pathlib import Path
 from typing import Any, ClassVar, TypeVar
 
@@ -43,6 +44,11 @@ class Result:
         super().__init_subclass__(**keywords)
         cls.kind, cls.schema = kind, schema
         Result._classes[kind] = cls
+
+    @staticmethod
+    def kinds() -> Mapping[str, type[Result]]:
+        """Return the class of each kind, of those whose modules are imported."""
+        return Result._classes
 
     def to_json(self, path: str | Path | None = None) -> str:
         """Return the result as JSON text; with ``path``, also write it there."""

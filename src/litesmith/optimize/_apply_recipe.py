@@ -36,8 +36,7 @@ class StepCoverage:
         """What the step reports; None where it is nothing."""
         if not self.report:
             return None
-        kinds = Result._classes  # noqa: SLF001 (the register of all kinds)
-        return kinds[self.report["kind"]].from_json(json.dumps(self.report))
+        return Result.kinds()[self.report["kind"]].from_json(json.dumps(self.report))
 
 
 @dataclass(frozen=True)

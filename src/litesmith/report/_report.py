@@ -76,7 +76,7 @@ def read_result(path: Path) -> Result:
     kind = document.get("kind") if isinstance(document, dict) else None
     for home in _HOMES:
         importlib.import_module(f"litesmith.{home}")
-    classes = Result._classes  # noqa: SLF001 (the register of all kinds)
-    if kind not in classes:
+    classes = Result.kinds()
+    if not isinstance(kind, str) or kind not in classes:
         raise UsageError(f"{path} holds no result: its kind is {kind!r}, and there are {', '.join(sorted(classes))}")
     return classes[kind].from_json(text)
