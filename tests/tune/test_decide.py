@@ -231,11 +231,18 @@ class Bench:
         self.measured: list[int] = []
         self.two_threads_ms: dict[int, float] = {}
         self.accelerated_ms: dict[int, float] = {}
+        self.once_more_ms: dict[int, float] = {}
+        self.ran_off: list[int] = []
 
     def measure(self, trials: list[Trial]) -> None:
         self.measured += [t.number for t in trials]
         for number, ms in self.two_threads_ms.items():
             self.trials[number] = replace(self.trials[number], threads=(Timing(2, ms, ms, ms, 4.0),))
+
+    def run_off(self, trials: list[Trial]) -> None:
+        self.ran_off = [t.number for t in trials]
+        for number, ms in self.once_more_ms.items():
+            self.trials[number] = replace(self.trials[number], timing=Timing(1, ms, ms, ms, 4.0))
 
     def verify(self, trials: list[Trial]) -> None:
         for t in trials:
@@ -268,6 +275,33 @@ def test_one_that_the_held_out_split_refutes_makes_way_for_the_next() -> None:
     assert search.trials[1].held_out is not None
     assert search.measured == [0, 1, 2, 3]
     assert search.verdict.winner == 1
+
+
+def test_the_best_are_measured_once_more_and_that_decides() -> None:
+    """Of the two that seemed alike one was lucky, int8 is refuted, and one that loses too much is not asked."""
+    trials = [
+        trial(0, "", 0.92, 4.0, 14_000),
+        trial(1, "relaxed", 0.92, 3.0, 14_000),
+        trial(2, "float16", 0.92, 3.2, 7_000),
+        trial(3, "int8", 0.92, 1.0, 3_500),
+        trial(4, "int8(same)", 0.60, 1.0, 3_500),
+    ]
+    search = Bench(trials, {3: 0.02}, Budget(max_drop=0.01, minimize="latency"))
+    search.once_more_ms = {1: 3.4}
+    _measure_and_verify(search)  # type: ignore[arg-type]
+
+    assert search.ran_off == [1, 2, 0]
+    assert search.verdict.winner == 2
+    assert search.trials[2].held_out is not None
+
+
+def test_nothing_is_measured_once_more_where_latency_does_not_decide() -> None:
+    search = Bench(
+        [trial(0, "", 0.92, 4.0, 14_000), trial(1, "float16", 0.92, 3.0, 7_000)], {}, Budget(minimize="size")
+    )
+    _measure_and_verify(search)  # type: ignore[arg-type]
+
+    assert search.ran_off == []
 
 
 def test_every_file_of_the_front_is_scored_on_the_held_out_split() -> None:

@@ -3,42 +3,21 @@
 
 from __future__ import annotations
 
-from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
 import pytest
+from tests.tune.inline_workers import Inline
 
 from litesmith import samples
 from litesmith.measure import machine_facts
 from litesmith.tune import Budget
-from litesmith.tune._jobs import Build, Built, Job, Latencies, Measure, work
+from litesmith.tune._jobs import Build, Job, Latencies, Measure
 from litesmith.tune._journal import Journal
 from litesmith.tune._measuring import Measuring
 from litesmith.tune._question import Question
 from litesmith.tune._search import Search
 from litesmith.tune._tune import ask
-
-
-class Inline:
-    """Workers of this process, two at once, beside which every candidate seems to be as slow as is said."""
-
-    count = 2
-
-    def __init__(self, question: Question, slowness: float) -> None:
-        self.question, self.slowness = question, slowness
-        self.waiting: list[tuple[int, Job]] = []
-
-    def submit(self, ticket: int, job: Job) -> None:
-        self.waiting.append((ticket, job))
-
-    def next(self) -> tuple[int, Any]:
-        ticket, job = self.waiting.pop()
-        answer = work(self.question, job)
-        return ticket, replace(answer, slowness=self.slowness) if isinstance(answer, Built) else answer
-
-    def close(self) -> None:
-        pass
 
 
 class Clock:

@@ -93,6 +93,13 @@ def contenders(trials: Sequence[Trial], budget: Budget, drop_bound: float) -> li
     return [t for t in good if t in front]
 
 
+def rivals(trials: Sequence[Trial], budget: Budget, drop_bound: float, most: int) -> list[Trial]:
+    """Return the trials that may win where latency is minimized, best first; they are worth measuring once more."""
+    if budget.minimize != "latency":
+        return []
+    return ranking([t for t in trials if fits(t, budget, drop_bound)], budget)[:most]
+
+
 def decide(trials: Sequence[Trial], budget: Budget, drop_bound: float) -> Verdict:
     """Return the verdict: the first in the ranking that the held-out split confirms."""
     within = [t for t in trials if fits(t, budget, drop_bound)]

@@ -19,6 +19,7 @@ import numpy as np
 from litesmith import devices, measure
 from litesmith.accuracy import Layer, diagnose
 from litesmith.errors import LitesmithError, OptimizeError
+from litesmith.measure._statistics import compare_medians
 from litesmith.model import Model
 from litesmith.optimize import Coverage, Recipe
 from litesmith.targets import fix
@@ -127,7 +128,11 @@ class Weight:
 
 @dataclass(frozen=True)
 class Latencies:
-    """(median, low, high) in ms for each model and threads, how long it took to compile and run them, and where."""
+    """(median, low, high) in ms for each model and threads, how long it took to compile and run them, and where.
+
+    The interval is that of the ratio to the first model in the same rounds, at the first one's median: what slows the
+    machine down for a while slows both down, and makes neither less sure.
+    """
 
     summaries: tuple[tuple[float, float, float], ...]
     seconds: float
@@ -365,5 +370,15 @@ def _measure(question: Question, models: tuple[bytes, ...], threads: tuple[int, 
         started = time.perf_counter()
         result = measured(question.device, "bench", *paths, threads=threads, seconds=seconds, memory=False)
         took_s = time.perf_counter() - started
-    summaries = [latency.summary for latency in result.latencies]
-    return Latencies(tuple((s.median, s.low, s.high) for s in summaries), took_s, result.machine)
+    first = result.latencies[: len(threads)]
+    summaries = [_beside(first[number % len(threads)], latency) for number, latency in enumerate(result.latencies)]
+    return Latencies(tuple(summaries), took_s, result.machine)
+
+
+def _beside(first: measure.Latency, latency: measure.Latency) -> tuple[float, float, float]:
+    """Return the median of a model that ran in turns with the first one, and its interval as far as that is steady."""
+    if latency is first:
+        return first.summary.median, first.summary.low, first.summary.high
+    ratio = compare_medians(np.array(first.samples_ms), np.array(latency.samples_ms), paired=True)
+    base_ms = first.summary.median
+    return base_ms * ratio.value, base_ms * ratio.low, base_ms * ratio.high

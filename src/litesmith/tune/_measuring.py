@@ -29,11 +29,13 @@ class Measuring:
         threads: numbers of threads, with each of which every file is measured, so that like is compared with like.
         seconds: for each file and number of threads.
         accelerators: how many of them the best files are tried on.
+        runs_off: whether the best files are measured once more beside each other, as where latency is minimized.
     """
 
     threads: tuple[int, ...] = (1,)
     seconds: float = 1.0
     accelerators: int = 0
+    runs_off: bool = False
 
     @property
     def together(self) -> int:
@@ -51,7 +53,10 @@ class Measuring:
         front = min(files, FRONT)
         tried = min(files, ACCELERATED) * self.accelerators * (START_S + 2 * self.seconds)
         explained = EXPLAINED_RUNS * run_s
-        return self.latency_s(files, run_s) + (1 + front) * held_out * run_s / workers + tried + explained
+        timed = self.latency_s(files, run_s)
+        if self.runs_off:
+            timed += self.latency_s(min(files, self.together), run_s)
+        return timed + (1 + front) * held_out * run_s / workers + tried + explained
 
 
 def thread_counts(cores: int) -> tuple[int, ...]:

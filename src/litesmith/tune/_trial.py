@@ -37,9 +37,11 @@ class Timing:
 
     Attributes:
         threads: with which it was measured.
-        median_ms, low_ms, high_ms: of one inference, and the interval of the median.
-        float_ms: the float model's median in the same interleaved rounds; of an accelerator, in those of the CPU.
+        median_ms, low_ms, high_ms: of one inference, at the speed at which the machine ran the float model when that was
+            first measured, and the interval; it is what the file took beside the float model, in rounds of both.
+        float_ms: the float model's median when it was first measured.
         accelerator: where it ran; empty for what LiteRT takes by itself, on the CPU.
+        ran_off: whether it was measured once more, in the same rounds as the other best files.
     """
 
     threads: int
@@ -48,6 +50,7 @@ class Timing:
     high_ms: float
     float_ms: float
     accelerator: str = ""
+    ran_off: bool = False
 
     @property
     def is_sure(self) -> bool:

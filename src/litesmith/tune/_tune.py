@@ -24,7 +24,7 @@ from litesmith.tune import _candidates as candidates
 from litesmith.tune._advise import Advice, advise
 from litesmith.tune._budget import Budget, parse_bytes, parse_milliseconds, parse_seconds, parse_share
 from litesmith.tune._cluster import ClusterWorkers
-from litesmith.tune._decide import Verdict, contenders, decide, finalists
+from litesmith.tune._decide import Verdict, contenders, decide, finalists, rivals
 from litesmith.tune._jobs import Failure, OnAccelerator, TunedLayer
 from litesmith.tune._journal import NO_SPACE, Journal, only_one, write_whole
 from litesmith.tune._lock import Lock, Origin, function_file, make_lock
@@ -226,7 +226,7 @@ def tune(
         if isinstance(meter, ClusterWorkers):
             machine = measuring_worker(question, meter)
         elsewhere = _place_of_latency(question, machine, here)
-        measuring = _measuring(machine.cores, seconds, accelerators)
+        measuring = _measuring(machine.cores, seconds, accelerators, budget)
         search = Search(
             question,
             team,
@@ -313,7 +313,7 @@ def plan(model: str | Path, data: Dataset | str | Path, **options: Any) -> Plan:
         **{"max_drop": "1%", "max_latency": None, "max_size": None, "minimize": "latency", **bounds},
         time_limit=wanted["time_limit"],
     )
-    measuring = _measuring(machine_facts().cores, wanted["seconds"] or 1.0, wanted["accelerators"])
+    measuring = _measuring(machine_facts().cores, wanted["seconds"] or 1.0, wanted["accelerators"], budget)
     recipes, only, effort = options.pop("recipes", ()), options.pop("only", ()), options.pop("effort", "full")
     train_epochs = options.pop("train_epochs", None)
     _check_epochs(train_epochs, options.get("train"))
@@ -358,8 +358,9 @@ def _tell_plan(planning: MakePlan, team: Workers, on_plan: Callable[[Plan], None
     return ""
 
 
-def _measuring(cores: int, seconds: float, accelerators: bool | None) -> Measuring:
-    return Measuring(thread_counts(cores), seconds, len(known_accelerators()) if accelerators else 0)
+def _measuring(cores: int, seconds: float, accelerators: bool | None, budget: Budget) -> Measuring:
+    known = len(known_accelerators()) if accelerators else 0
+    return Measuring(thread_counts(cores), seconds, known, runs_off=budget.minimize == "latency")
 
 
 def _check_epochs(epochs: int | None, train: Dataset | str | Path | None) -> None:
@@ -561,6 +562,8 @@ def _measure_and_verify(search: Search) -> tuple[OnAccelerator, ...]:
     """
     search.measure([t for t in search.trials.values() if t.status == DONE])
     _verify_finalists(search)
+    search.run_off(rivals(tuple(search.trials.values()), search.budget, search.drop_bound, search.measuring.together))
+    _verify_finalists(search)  # latencies have changed, and with them the front
     if not search.measuring.accelerators:
         return ()
     chosen = contenders(tuple(search.trials.values()), search.budget, search.drop_bound)
