@@ -9,7 +9,7 @@ from typing import Any
 import pytest
 from tests.tune.inline_workers import Inline
 
-from litesmith import samples
+from litesmith import Model, Recipe, samples
 from litesmith.measure import machine_facts
 from litesmith.tune import Budget
 from litesmith.tune._jobs import Build, Job, Latencies, Measure
@@ -49,6 +49,10 @@ def question() -> Question:
     return asked
 
 
+def made(question: Question, recipe: str) -> bytes:
+    return Recipe.parse(recipe).apply(Model.from_bytes(question.model)).to_bytes()
+
+
 @pytest.mark.parametrize(
     ("budget", "beside_others", "alone_ms", "status", "looks"),
     [
@@ -73,6 +77,8 @@ def test_only_a_look_with_nothing_else_running_stops_a_candidate(
 
     assert [t.status for t in found] == [status, status]
     assert all("too slow to score" in t.reason for t in found if t.status == "stopped")
+    for trial in found:  # weak layers are looked for in the file of one that was stopped, too
+        assert search.content(trial) == made(question, trial.recipe)
     assert clock.looks == 2 * looks
 
 

@@ -46,6 +46,7 @@ from litesmith.tune._measuring import Measuring
 from litesmith.tune._question import Array, Question, content_hash, joined
 from litesmith.tune._rehearse import Rehearsal, Rehearse
 from litesmith.tune._sequential import refuted_after
+from litesmith.tune._speed import Speed, at_speed
 from litesmith.tune._stamp import training_stamp
 from litesmith.tune._trial import DONE, FAILED, NO_TIME, STOPPED, Timing, Trial
 from litesmith.tune._workers import Workers
@@ -59,8 +60,6 @@ SUSPECT = 0.5
 LOOK_S = 0.1
 RUN_OFFS = 3
 """How often the best files are measured beside each other, at most."""
-DISTURBED = 1.1
-"""A machine on which the float model takes this many times as long as at its best is not quiet."""
 UNMEASURABLE = "its latency cannot be measured: "
 USUAL = (BASELINE, "litesmith")
 """Accelerators that every session takes by itself where they help, so that latencies are of them anyway."""
@@ -121,8 +120,7 @@ class Search:
         self._tickets = 0
         self._float_seen: dict[str, dict[str, Array]] = {}
         self._float_ms = 0.0
-        self._reference_ms: dict[int, float] = {}  # the float model's latency by threads, when first measured
-        self._fastest_ms = float("inf")  # the float model's, in the best of all rounds
+        self._speed = Speed()
         self.drop_bound = 0.0
         self.start = ""
         self._stops = f"drop {budget.max_drop:g}, latency {budget.max_latency_ms}, least {budget.minimize}"
@@ -176,7 +174,7 @@ class Search:
         known = self._known.get(trial.key)
         if known is not None and known.status == DONE:
             trial = self._for_this_search(replace(known, number=0))
-        self._reference_ms = {t.threads: t.float_ms for t in (trial.timing, *trial.threads) if t is not None}
+        self._speed.saw(t for t in (trial.timing, *trial.threads) if t is not None)
         return self._keep(trial, self.question.model)
 
     def _observed_float(self, split: str) -> dict[str, Array]:
@@ -269,10 +267,10 @@ class Search:
 
     def _still_holds(self, known: Trial) -> bool:
         """Say whether a trial of the journal answers this budget too: one that was stopped answers only its own."""
-        if known.status == STOPPED:
-            return known.stopped_by == self._stops
         if known.status == FAILED:
             return not known.transient
+        if known.status == STOPPED and known.stopped_by != self._stops:
+            return False
         return (self._files / f"{known.file}.tflite").exists()
 
     def _for_this_search(self, known: Trial) -> Trial:
@@ -456,8 +454,7 @@ class Search:
     def measure(self, trials: Sequence[Trial]) -> list[Trial]:
         """Measure latencies, alone and interleaved with the float model; returns the trials with them.
 
-        A machine is faster in one minute than in the next. So every latency is told at the float model's speed in the
-        rounds that measured it first: files of different groups are compared by what they take beside it.
+        Files of different groups are compared by what they take beside the float model.
         """
         threads, together = self.measuring.threads, self.measuring.together
         result = {t.number: t for t in trials}
@@ -488,7 +485,7 @@ class Search:
                     found = rows
                 advance(1)
                 is_late = self._deadline is not None and time.monotonic() > self._deadline
-                if is_late or found[0][0].float_ms <= DISTURBED * self._fastest_ms:
+                if is_late or self._speed.is_quiet(found[0][0]):
                     break
         for trial, timings in zip(rivals, found, strict=True):
             self._with_timings(trial, [replace(timing, ran_off=True) for timing in timings])
@@ -497,9 +494,7 @@ class Search:
         """Return a trial with its latencies, told at the speed at which the float model ran first."""
         if not timings:
             return trial
-        for timing in timings:
-            self._reference_ms.setdefault(timing.threads, timing.float_ms)
-        told = [_at_speed(timing, self._reference_ms[timing.threads]) for timing in timings]
+        told = [self._speed.told(timing) for timing in timings]
         first = next((t for t in told if t.threads == 1), trial.timing)
         others = tuple(t for t in told if t.threads != 1) or trial.threads
         return self._keep(replace(trial, timing=first, threads=others))
@@ -517,14 +512,15 @@ class Search:
         self.work_s += answer.seconds
         found = answer.summaries
         base, *rows = [found[start : start + len(threads)] for start in range(0, len(found), len(threads))]
-        self._fastest_ms = min(self._fastest_ms, base[0][0])
-        return [
+        timings = [
             tuple(
                 Timing(n, median, low, high, float_ms)
                 for n, (median, low, high), (float_ms, _, _) in zip(threads, row, base, strict=True)
             )
             for row in rows
         ]
+        self._speed.saw(timings[0])
+        return timings
 
     def verify(self, trials: Sequence[Trial]) -> list[Trial]:
         """Score trials on the samples that the search never saw."""
@@ -679,7 +675,7 @@ class Search:
 
     def _keep(self, trial: Trial, model: bytes | None = None) -> Trial:
         """Write a trial down, its file first; where the disk is full the trial has failed, and that is written."""
-        if model is not None and trial.status == DONE:
+        if model is not None and trial.status != FAILED:  # weak layers are looked for in one that was stopped, too
             trial = replace(trial, file=content_hash(model), size_bytes=len(model))
             path = self._files / f"{trial.file}.tflite"
             try:
@@ -708,18 +704,6 @@ def _is_open(rival: Trial, first: Trial) -> bool:
     return own is not None and least is not None and own.low_ms <= least.high_ms and not own.ran_off
 
 
-def _at_speed(timing: Timing, float_ms: float) -> Timing:
-    """Return what a timing would be where the float model takes so long."""
-    factor = float_ms / timing.float_ms
-    return replace(
-        timing,
-        median_ms=factor * timing.median_ms,
-        low_ms=factor * timing.low_ms,
-        high_ms=factor * timing.high_ms,
-        float_ms=float_ms,
-    )
-
-
 def _on_best(trial: Trial, found: Sequence[OnAccelerator]) -> Timing | None:
     """Return the latency on the accelerator that is best for a file; None where that is what it runs on anyway."""
     best = next((on for on in found if on.best and on.name not in USUAL), None)
@@ -728,7 +712,7 @@ def _on_best(trial: Trial, found: Sequence[OnAccelerator]) -> Timing | None:
     on_cpu = [on.latency_ms for on in found if on.name in USUAL and on.ran and on.latency_ms is not None]
     then_ms = trial.timing.float_ms * min(on_cpu) / trial.timing.median_ms if on_cpu else trial.timing.float_ms
     there = Timing(1, best.latency_ms, best.low_ms, best.high_ms, then_ms, best.name)
-    return _at_speed(there, trial.timing.float_ms)
+    return at_speed(there, trial.timing.float_ms)
 
 
 def _measured(trial: Trial) -> set[int]:

@@ -100,6 +100,5 @@ def _costs(trial: Trial | None, search: Search) -> tuple[float, float]:
 def _cost(trial: Trial | None, search: Search) -> float:
     """Return what is to be small of a trial; of the float model for None."""
     if search.budget.minimize == "latency":
-        has_file = trial is not None and trial.status == DONE  # that of one that was stopped is not kept
-        return work(search.content(trial) if trial and has_file else search.question.model)
+        return work(search.content(trial) if trial and trial.file else search.question.model)
     return float(trial.download_bytes or trial.size_bytes if trial else len(search.question.model))
