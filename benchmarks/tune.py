@@ -7,8 +7,8 @@ The bundled sample and every model of the assets that has labelled data; MobileN
 photographs. Each search minimizes latency, may lose half a point, and has three minutes. All four files are then scored on
 the held-out split, which no search saw, and timed in interleaved rounds, all but the tuned one without Litesmith's
 delegate. Also: what the search costs beyond its work with one worker, how much faster two workers score, and how long
-`choose` takes for all image classifiers of the zoo. Writes results/tune_TIER_MAKER.json and .md, one for each kind of
-machine; what is not measured anew stays.
+`choose` takes for all image classifiers of the zoo. Writes results/tune_TIER_MAKER_KIND.json and .md, one for each
+kind of processor; what is not measured anew stays.
 """
 
 from __future__ import annotations
@@ -29,7 +29,7 @@ import numpy as np
 from benchmarks._measure import RESULTS, by_processor, write_result
 from benchmarks.quantization import Case, cases, legacy_quantizer
 from litesmith import Model, samples
-from litesmith.measure import Latency, bench
+from litesmith.measure import Latency, bench, machine_facts
 from litesmith.measure._statistics import compare_medians
 from litesmith.runtime import native_tier
 from litesmith.tune import Tuned, choose, tune
@@ -192,8 +192,8 @@ def markdown(document: dict[str, Any]) -> str:
         "`python -m benchmarks.tune`: the search minimizes latency, may lose 0.5 points and has three minutes. Score",
         "and drop are of the held-out split, in points; agreement counts every choice that differs from the float model's,",
         "right or wrong. Latencies are medians, ratios those of medians in the same rounds, both with their 95 %",
-        "intervals: where 1 is within, none of the two is faster for sure. Litesmith's kernels of this machine:",
-        f"{native_tier()}.",
+        "intervals: where 1 is within, none of the two is faster for sure.",
+        f"{machine_facts().cpu}, Litesmith's kernels: {native_tier()}.",
         "",
         "| model | file | score | drop | ms | threads | size | against tuned |",
         "| --- | --- | --- | --- | --- | --- | --- | --- |",

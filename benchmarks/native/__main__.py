@@ -4,17 +4,18 @@
 `python -m benchmarks.native TEXT…` measures only the rows with one of these texts in their name and keeps the others.
 
 Each row is one interleaved run of all its engines in one process; a figure is the median of its samples, and `best`
-the fastest, which other programs disturb least. Written to `results/native_TIER_MAKER.json` and `.md`: one for each kind of
-machine that it was run on.
+the fastest, which other programs disturb least. Written to `results/native_TIER_MAKER_KIND.json` and `.md`: one for each
+kind of processor that it was run on.
 """
 
 from __future__ import annotations
 
+import argparse
 import contextlib
 import json
 import sys
 import time
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
 from dataclasses import asdict, dataclass
 
 import numpy as np
@@ -23,6 +24,7 @@ from ai_edge_litert.interpreter import Interpreter, load_delegate
 import litesmith
 from benchmarks._measure import RESULTS, by_processor, write_result
 from benchmarks.native._models import float_model, pruned, quantized
+from litesmith.measure import machine_facts
 from litesmith.measure._timing import Timed, measure
 from litesmith.model import Model
 from litesmith.runtime import Session, native_tier, random_inputs
@@ -177,7 +179,7 @@ def table(rows: dict[str, dict[str, dict[str, float]]], bars: list[Bar]) -> str:
     lines = [
         "# Litesmith's delegate",
         "",
-        f"Kernels of this machine: {native_tier()}. Milliseconds: median (best).",
+        f"{machine_facts().cpu}, kernels: {native_tier()}. Milliseconds: median (best).",
         "",
     ]
     if native_tier() != BEST_TIER:
@@ -197,11 +199,17 @@ def table(rows: dict[str, dict[str, dict[str, float]]], bars: list[Bar]) -> str:
 
 def earlier() -> tuple[dict[str, dict[str, dict[str, float]]], list[Bar]]:
     """Read the rows and goals of the last run."""
-    document = json.loads((RESULTS / f"{by_processor('native')}.json").read_text(encoding="utf-8"))
+    path = RESULTS / f"{by_processor('native')}.json"
+    if not path.exists():
+        return {}, []
+    document = json.loads(path.read_text(encoding="utf-8"))
     return document["times"], [Bar(**{k: v for k, v in b.items() if k != "verdict"}) for b in document["goals"]]
 
 
-def main() -> int:
+def main(arguments: Sequence[str] | None = None) -> int:
+    parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
+    parser.add_argument("texts", nargs="*", metavar="TEXT", help="measure only rows with one of these in their name")
+    wanted = parser.parse_args(arguments).texts
     if not native_tier():
         print("Litesmith was installed without its delegate", file=sys.stderr)
         return 2
@@ -210,14 +218,13 @@ def main() -> int:
     jobs = [(f"{n} int16x8", int16_row, (n,)) for n in INT16]
     names = {1: "unstructured", 4: "4x1 blocks"}
     jobs += [(f"{n}, {z:.0%} zeros, {names[b]}", sparse_row, (n, z, b)) for n, z, b in SPARSE]  # type: ignore[misc]
-    wanted = sys.argv[1:]
     old_rows, old_bars = earlier() if wanted else ({}, [])
-    for title, work, arguments in jobs:
+    for title, work, subject in jobs:
         if wanted and not any(text in title for text in wanted):
             rows |= {title: old_rows[title]} if title in old_rows else {}
             bars += [b for b in old_bars if b.network == title]
             continue
-        rows[title], found = work(*arguments)
+        rows[title], found = work(*subject)
         bars += found
         print(f"{title}: " + ", ".join(f"{e} {f['best_ms']:.2f}" for e, f in rows[title].items()), flush=True)
     verdicts = [{**asdict(b), "verdict": b.verdict} for b in bars]
