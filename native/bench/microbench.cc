@@ -437,7 +437,8 @@ void Sparse(const KernelTable& t, const Peaks& peaks) {
     for (int i = 0; i < per_row; ++i) column.push_back((i * 4 + r) % inputs);
     start.push_back(static_cast<int32_t>(column.size()));
   }
-  std::vector<float> value(column.size() * 4, 0.5f), bias(rows * 4, 0.1f), in(inputs * kStride, 0.3f), out(rows * 4 * kStride);
+  std::vector<float> value(column.size() * 4, 0.5f), bias(rows * 4, 0.1f);
+  std::vector<float, LineAllocator<float>> in(inputs * kStride, 0.3f), out(rows * 4 * kStride);  // as the arena has them
   for (int blocks = 0; blocks < 2; ++blocks) {
     const SpmmKernel* kernels = blocks ? t.f32_spmm_4x1 : t.f32_spmm;
     const SparseView view{start.data(), column.data(), value.data(), bias.data(), rows, -1e9f, 1e9f};

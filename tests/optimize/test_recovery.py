@@ -83,6 +83,24 @@ def test_a_default_pass_that_does_not_help_is_left_out() -> None:
     assert not any(report.kept and (report.after_db or 0) < (report.before_db or 0) for report in coverage.recovery)
 
 
+def test_trimming_cuts_large_weights_where_the_others_gain_by_it() -> None:
+    chance = np.random.default_rng(3)
+    weight = chance.standard_normal((8, 400)).astype(np.float32)
+    weight[:, 0] = 12.0  # steps three times as coarse, for an input that is hardly ever there
+    b = Builder()
+    model = b.build({"y": b.fully_connected(b.input("x", (1, 400)), 8, weight=weight, bias=np.zeros(8, np.float32))})
+    data = list(chance.standard_normal((32, 1, 400)).astype(np.float32))
+    for sample in data:
+        sample[:, 0] = 0
+    options = {"scheme": "int8w4", "data": data, "head": "same"}
+    (report,) = quantize(model, recover=("trim",), **options).coverage.recovery
+    assert report.name == "trim"
+    assert (report.after_db or 0) > (report.before_db or 0) + 1
+
+    again = quantize(model, recover=(), weight_ranges="mse", **options).model
+    assert quantize(model, recover=("trim",), **options).model.to_bytes() == again.to_bytes()
+
+
 def test_probabilities_are_compared_by_their_logarithm() -> None:
     b = Builder()
     model = b.build({"y": b.op("SOFTMAX", b.input("x", (1, 3)), beta=1.0)})
@@ -145,7 +163,7 @@ def test_what_cannot_be_measured_is_left_out() -> None:
     y = b.fully_connected(b.input("x", (1, 3)), 4, weight=zero, bias=np.zeros(4, np.float32))
     model = b.build({"y": b.fully_connected(y, 4, bias=np.zeros(4, np.float32))})
     coverage = quantize(model, data=[np.ones((1, 3), np.float32)]).coverage
-    assert [report.kept for report in coverage.recovery] == [False] * 3
+    assert [report.kept for report in coverage.recovery] == [False] * 4
     assert "cannot be measured" in str(coverage.recovery[0])
 
 
@@ -160,8 +178,9 @@ def test_given_ranges_are_not_replaced_in_silence() -> None:
 
 
 def test_the_defaults_follow_the_scheme() -> None:
-    assert default_passes(Request("int8")) == ("equalize", "clip", "bias")
-    assert default_passes(Request("int8", method="mse")) == ("equalize", "bias")
+    assert default_passes(Request("int8")) == ("equalize", "clip", "trim", "bias")
+    assert default_passes(Request("int8", method="mse")) == ("equalize", "trim", "bias")
+    assert default_passes(Request("int8", weight_ranges="octav")) == ("equalize", "clip", "bias")
     assert default_passes(Request("int8w4")) == ("equalize", "clip", "gptq", "bias")
     assert default_passes(Request("weights4")) == ("equalize", "gptq", "bias")
     assert default_passes(Request("int16x8")) == ("equalize", "gptq", "bias")

@@ -54,7 +54,9 @@ def command(
     ] = None,
     recover: Annotated[
         list[str] | None,
-        typer.Option(help="A recovery pass: equalize, clip, gptq, rounding, bias. Again for more; 'none' for none."),
+        typer.Option(
+            help="A recovery pass: equalize, clip, trim, gptq, rounding, bias. Again for more; 'none' for none."
+        ),
     ] = None,
     io: Annotated[str | None, typer.Option(help="Type of inputs and outputs: float, int8 or int16.")] = None,
     per_channel: Annotated[

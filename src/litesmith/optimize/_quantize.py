@@ -72,11 +72,11 @@ def quantize(
             are float and ``strict`` is off; "same" treats it like the rest; else a scheme with float activations.
         min_weight_elements: smaller weights stay float in schemes with float activations; by default 1024 for
             dynamic schemes, which quantize the input each time, and 0 for the others.
-        recover: accuracy recovery passes by name: "equalize", "clip", "gptq", "rounding" (needs the extra ``train``) and
-            "bias". By default, with samples: equalize and bias for 8-bit activations or few bits, clip for 8-bit
-            activations unless a method is given, and gptq for weights of 6 bits or fewer, or of 8 where activations
-            have more; each only where it brings the outputs closer to those of the float model. The report has what
-            each of them gained.
+        recover: accuracy recovery passes by name: "equalize", "clip", "trim", "gptq", "rounding" (needs the extra
+            ``train``) and "bias". By default, with samples: equalize and bias for 8-bit activations or few bits, clip
+            for 8-bit activations unless a method is given, gptq for weights of 6 bits or fewer, or of 8 where
+            activations have more, and trim for other weights unless their ranges are given; each only where it brings
+            the outputs closer to those of the float model. The report has what each of them gained.
         weights: weights already quantized, by (subgraph, tensor) of the float weights; see ``WeightOverride``.
         strict: raise where anything that was to be quantized stays float.
         allow_unused_rules: do not raise where a rule matches nothing; the report has it.

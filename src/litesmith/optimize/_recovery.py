@@ -5,6 +5,7 @@ A pass is a module with a ``STAGE`` and a function ``apply``:
 
 - "model": ``apply(model, request, data) -> Model`` before calibration; same structure, computes the same.
 - "ranges": ``METHOD`` is that of the ranges of activations; there is no ``apply``.
+- "scales": ``METHOD`` is that of the ranges of weights; there is no ``apply``.
 - "weights": ``apply(model, request, ranges, data) -> Overrides``, weights already quantized, by (subgraph, tensor).
 - "result": ``apply(model, quantized, request, data) -> Model``, the quantized model with other constants.
 
@@ -35,18 +36,20 @@ from litesmith.optimize._request import Request
 from litesmith.optimize._run import Data, GraphRunner
 from litesmith.optimize._segments import as_fed, spread_samples
 from litesmith.optimize._shared_constants import for_all_holders
+from litesmith.optimize._weight_ranges import DEFAULT_WEIGHT_METHOD
 from litesmith.optimize._weights import Overrides
 
 Array = np.ndarray[Any, Any]
 RECOVERY_MODULES = {
     "equalize": "litesmith.optimize._equalize",
     "clip": "litesmith.optimize._clip",
+    "trim": "litesmith.optimize._trim",
     "gptq": "litesmith.optimize._gptq",
     "rounding": "litesmith.optimize._rounding",
     "bias": "litesmith.optimize._bias",
 }
 """Accuracy recovery passes by name, in the order in which they run."""
-_STAGES = ("model", "ranges", "weights", "result")
+_STAGES = ("model", "ranges", "scales", "weights", "result")
 _BEAM = 2
 _CLOSE_DB = 1.0
 """The passes of the later stages are tried upon so many of the best combinations so far, if they are this close."""
@@ -67,7 +70,8 @@ def default_passes(request: Request) -> tuple[str, ...]:
         return gptq
     has_outliers = any(scheme.domain == "int8" for scheme in request.schemes)  # 16 bits have room for them
     clip = ("clip",) if has_outliers and request.method == DEFAULT_METHOD else ()
-    return ("equalize", *clip, *gptq, "bias")
+    trim = ("trim",) if request.weight_ranges == DEFAULT_WEIGHT_METHOD and not gptq else ()  # gptq tries it by itself
+    return ("equalize", *clip, *trim, *gptq, "bias")
 
 
 def in_order(names: Sequence[str]) -> dict[str, str]:
@@ -85,6 +89,7 @@ class _State:
     """A quantized model, what it was built from, and how close its outputs are; None where that cannot be measured."""
 
     source: Model
+    request: Request
     ranges: Ranges | None
     overrides: Overrides
     result: Quantized
@@ -126,11 +131,12 @@ class _Search:
         calibrated: Calibrated,
         check: bool,
     ) -> None:
-        self._request, self._passes, self._data, self._calibrated = request, passes, data, calibrated
+        self._passes, self._data, self._calibrated = passes, data, calibrated
         self._check = check
         self._meter = OutputMeter(model, data)
         before = self._meter.sqnr_db(result.model)
-        self.states: dict[Path, _State] = {(): _State(model, result.ranges, request.weights or {}, result, before)}
+        start = _State(model, request, result.ranges, request.weights or {}, result, before)
+        self.states: dict[Path, _State] = {(): start}
         self._failures: dict[str, str] = {}
 
     @property
@@ -153,7 +159,7 @@ class _Search:
 
     def best(self) -> Path:
         """Apply what brings the outputs closer to those of the float model."""
-        self._combine([()], ("model", "ranges"))
+        self._combine([()], ("model", "ranges", "scales"))
         ranked = sorted(self.states, key=self._merit, reverse=True)
         close = [path for path in ranked[:_BEAM] if self._merit(path) > self._merit(ranked[0]) - _CLOSE_DB]
         self._combine(close, ("weights", "result"))
@@ -190,25 +196,27 @@ class _Search:
 
     def _extend(self, path: Path, name: str) -> Path:
         state, module = self.states[path], _module(name)
-        source, ranges, overrides = state.source, state.ranges, state.overrides
+        source, request, ranges, overrides = state.source, state.request, state.ranges, state.overrides
         result = state.result
         if module.STAGE == "result":
-            result = replace(result, model=module.apply(source, result, self._request, self._data))
+            result = replace(result, model=module.apply(source, result, request, self._data))
         else:
             if module.STAGE == "model":
-                source = module.apply(source, self._request, self._data)
-                ranges = self._calibrated(source, self._request.method)
+                source = module.apply(source, request, self._data)
+                ranges = self._calibrated(source, request.method)
             elif module.STAGE == "ranges":
                 ranges = self._calibrated(source, module.METHOD)
+            elif module.STAGE == "scales":
+                request = replace(request, weight_ranges=module.METHOD)
             else:
-                found = module.apply(source, self._request, ranges, self._data)
+                found = module.apply(source, request, ranges, self._data)
                 if not found:
                     self._failures[name] = "there is no layer for it"
                     return path
                 overrides = {**overrides, **for_all_holders(source, found)}
-            result = build(source, replace(self._request, weights=overrides), ranges, check=self._check)
+            result = build(source, replace(request, weights=overrides), ranges, check=self._check)
         extended = (*path, name)
-        self.states[extended] = _State(source, ranges, overrides, result, self._meter.sqnr_db(result.model))
+        self.states[extended] = _State(source, request, ranges, overrides, result, self._meter.sqnr_db(result.model))
         return extended
 
 

@@ -9,7 +9,7 @@ from dataclasses import dataclass
 from litesmith.errors import UsageError
 from litesmith.optimize._range_methods import METHODS
 from litesmith.optimize._scheme import Rule, Scheme, find_scheme
-from litesmith.optimize._weight_ranges import WEIGHT_METHODS
+from litesmith.optimize._weight_ranges import DEFAULT_WEIGHT_METHOD, WEIGHT_METHODS
 from litesmith.optimize._weights import Overrides
 
 IO = {"float": "float32", "int8": "int8", "int16": "int16"}
@@ -26,7 +26,7 @@ class Request:
     rules: tuple[Rule, ...] = ()
     io: str = "float"
     per_channel: bool = True
-    weight_ranges: str = "minmax"
+    weight_ranges: str = DEFAULT_WEIGHT_METHOD
     method: str = "minmax"
     head: str = "same"
     strict: bool = False

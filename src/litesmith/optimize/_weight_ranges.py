@@ -15,11 +15,12 @@ from litesmith.errors import UsageError
 from litesmith.optimize._arithmetic import channel_scales, largest_integer
 
 Array = np.ndarray[Any, Any]
-WEIGHT_METHODS = ("minmax", "mse", "octav")
+DEFAULT_WEIGHT_METHOD = "minmax"
+WEIGHT_METHODS = (DEFAULT_WEIGHT_METHOD, "mse", "octav")
 _SHRINKS = np.linspace(1.0, 0.5, 26)
 
 
-def weight_scales(values: Array, axis: int | None, bits: int, *, method: str = "minmax") -> Array:
+def weight_scales(values: Array, axis: int | None, bits: int, *, method: str = DEFAULT_WEIGHT_METHOD) -> Array:
     """Return the symmetric scales of weights: one for each index along ``axis``, or a single one where it is None."""
     rows = channel_rows(values, axis)
     if method == "minmax" or rows.size == 0:
