@@ -159,11 +159,15 @@ class _Search:
 
     def best(self) -> Path:
         """Apply what brings the outputs closer to those of the float model."""
-        self._combine([()], ("model", "ranges", "scales"))
-        ranked = sorted(self.states, key=self._merit, reverse=True)
-        close = [path for path in ranked[:_BEAM] if self._merit(path) > self._merit(ranked[0]) - _CLOSE_DB]
-        self._combine(close, ("weights", "result"))
+        self._combine([()], ("model", "ranges"))
+        self._combine(self._close(), ("scales",))
+        self._combine(self._close(), ("weights", "result"))
         return max(self.states, key=self._merit)
+
+    def _close(self) -> list[Path]:
+        """Return the best combinations so far."""
+        ranked = sorted(self.states, key=self._merit, reverse=True)
+        return [path for path in ranked[:_BEAM] if self._merit(path) > self._merit(ranked[0]) - _CLOSE_DB]
 
     def _combine(self, paths: list[Path], stages: tuple[str, ...]) -> None:
         """Try every combination of the passes of some stages upon each path."""
