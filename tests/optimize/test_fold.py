@@ -48,6 +48,45 @@ def test_a_convolution_of_one_pixel_without_padding_is_folded_too() -> None:
     assert difference(model, fold(model).model) <= 1e-6
 
 
+def _sound(columns: int, kernel: Any, stride: Any, filters: int = 64, channels: int = 1) -> Model:
+    b = Builder(seed=5)
+    x = b.input("x", (1, 12, columns, channels))
+    return b.build(
+        {"y": b.conv2d(x, filters, kernel=kernel, stride=stride, bias=np.linspace(-1, 1, filters).astype(np.float32))}
+    )
+
+
+@pytest.mark.parametrize("columns", [6, 8, 10])
+@pytest.mark.parametrize("kernel", [(10, 4), (3, 5), (1, 7)])
+@pytest.mark.parametrize("stride", [1, 2, (2, 1), (1, 2)])
+def test_a_row_of_one_channel_becomes_one_pixel_under_a_layer_that_is_wide_already(
+    columns: int, kernel: Any, stride: Any
+) -> None:
+    model = _sound(columns, kernel, stride)
+
+    folded = fold(model)
+
+    assert difference(model, folded.model) <= 1e-6
+    steps = stride if isinstance(stride, int) else stride[1]
+    (layer,) = folded.coverage.layers
+    assert layer.pixels == columns // steps
+    (made,) = [op for op in folded.model.main.operators if op.kind == "CONV_2D"]
+    assert folded.model.main.tensors[made.inputs[1]].shape[1:] == (kernel[0], 1, columns)
+
+
+@pytest.mark.parametrize(
+    ("columns", "kernel", "stride", "channels"),
+    [
+        (10, (10, 2), 2, 1),  # two taps of four lanes each, a row would take twelve
+        (10, (10, 4), 2, 4),  # no lane is idle
+        (9, (3, 5), 2, 1),  # an odd row is no whole number of steps
+        (80, (3, 31), 1, 1),  # a row that is wider than an output may be
+    ],
+)
+def test_a_row_stays_where_folding_it_saves_nothing(columns: int, kernel: Any, stride: int, channels: int) -> None:
+    assert thin_layers(_sound(columns, kernel, stride, channels=channels)) == {}
+
+
 def _residual(batch: int = 1) -> Model:
     b = Builder(seed=3)
     x = b.input("x", (batch, 8, 16, 3))
@@ -167,7 +206,6 @@ def test_a_recipe_folds_after_channels_and_before_integers() -> None:
 def _bad() -> dict[str, Model]:
     b = Builder()
     depthwise = b.build({"y": b.depthwise_conv2d(b.input("x", (1, 8, 8, 4)))})
-    plain = _net()
     quantized = litesmith.quantize(_residual(), scheme="float16").model
     empty = _net()
     none = tuple(replace(t, shape=(1, 10, 0, 3)) if t.name == "x" else t for t in empty.main.tensors)
@@ -175,7 +213,7 @@ def _bad() -> dict[str, Model]:
         "odd width": _net(size=(8, 15)),
         "no padding": _net(padding="VALID"),
         "dilated": _net(dilation=2),
-        "wide already": fold(plain, width=64).model,
+        "wide already": _sound(16, 3, 1, channels=8),
         "depthwise": depthwise,
         "16-bit weights": quantized,
         "no columns": empty.with_main(replace(empty.main, tensors=none)),

@@ -42,7 +42,7 @@ def test_integer_formats_that_fit_are_tried_on_wide_layers() -> None:
 
 
 def test_without_thin_layers_that_is_said() -> None:
-    search = _search("ds_cnn")
+    search = _search("wav2letter")
 
     assert search.asked == []
     assert search.left_out[0][0] == "fold"

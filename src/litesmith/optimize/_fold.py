@@ -5,6 +5,9 @@ Neighbours of a row lie side by side in memory, so that an image of 32 x 16 chan
 RESHAPE that moves nothing. A convolution over the one is a convolution over the other, whose weights are the same numbers in
 other places, among zeros. It multiplies more and calls kernels less often: matrix units, such as AMX or those of an NPU,
 are idle in layers of 16 channels, and then take less time. Outputs stay the same but for rounding.
+
+The first convolution of a net for sounds reads one channel, of which instructions for 8-bit integers take four at a time. A
+row of ten such pixels as one pixel of ten channels needs one tap where there were four.
 """
 
 from __future__ import annotations
@@ -23,6 +26,8 @@ from litesmith.result import Result
 
 Array = np.ndarray[Any, Any]
 DEFAULT_WIDTH = 64
+_DOT_PRODUCT = 4
+"""Channels that an instruction for 8-bit integers multiplies and adds up, be they there or not."""
 _ELEMENTWISE = frozenset(
     {"ADD", "SUB", "MUL", "MAXIMUM", "MINIMUM", "RELU", "RELU6", "RELU_N1_TO_1", "LEAKY_RELU", "HARD_SWISH", "LOGISTIC",
      "TANH", "ELU", "ABS", "SQUARE"}
@@ -70,7 +75,8 @@ def fold(model: Model, *, width: int = DEFAULT_WIDTH) -> Folded:
 
     Args:
         model: in float; quantize it afterwards.
-        width: channels that an output may have afterwards; a layer that has more than half of them stays.
+        width: channels that an output may have afterwards; a layer that has more than half of them stays, but for one
+            that reads so few channels that a whole row of them is one pixel better.
 
     Raises:
         OptimizeError: no layer can be folded, or the outputs would change.
@@ -90,8 +96,9 @@ def fold(model: Model, *, width: int = DEFAULT_WIDTH) -> Folded:
     layers = thin_layers(model, width)
     if not layers:
         raise OptimizeError(
-            f"no layer can be folded to {width} channels: this takes float convolutions of at most {width // 2} channels, "
-            "with SAME padding, on images whose width is even"
+            f"no layer can be folded to {width} channels: this takes float convolutions with SAME padding, of at most "
+            f"{width // 2} channels on images whose width is even, or with fewer than 4 inputs on rows not much wider than "
+            "the window"
         )
     graph = model.main
     made = modernize(replace(model.with_main(_Folding(graph).run(layers)), source=None), drop_orphans=True)
@@ -146,7 +153,20 @@ def _pixels(graph: Subgraph, op: Operator, width: int) -> int:
     pixels = min(_most(made, width), _most(source, width * stride) // stride)
     while pixels > 1 and source.shape[2] % (pixels * stride):
         pixels //= 2
-    return pixels
+    return made.shape[2] if pixels <= 1 and _whole_row_saves(graph, op, width) else max(pixels, 1)
+
+
+def _whole_row_saves(graph: Subgraph, op: Operator, width: int) -> bool:
+    """Say whether a tap that reads a whole row takes fewer lanes than the taps side by side that read a pixel each."""
+    source, made, stride = graph.tensors[op.inputs[0]], graph.tensors[op.outputs[0]], _stride(graph, op)
+    columns, depth = source.shape[2:]
+    window = graph.tensors[op.inputs[1]].shape[2]
+    saves = _lanes(columns * depth) < window * _lanes(depth)
+    return saves and columns == made.shape[2] * stride and columns * depth <= width
+
+
+def _lanes(channels: int) -> int:
+    return -(-channels // _DOT_PRODUCT) * _DOT_PRODUCT
 
 
 def _is_image(tensor: Tensor) -> bool:
@@ -183,11 +203,12 @@ def _stride(graph: Subgraph, op: Operator) -> int:
     return int(op.options.stride_w) if same else 0
 
 
-def folded_weight(weight: Array, pixels: int, stride: int, before: int) -> Array:
+def folded_weight(weight: Array, pixels: int, stride: int, before: int, *, whole_row: bool = False) -> Array:
     """Return the weights of a convolution whose output has ``pixels`` in one, and whose input ``stride`` times as many.
 
     ``before`` is how many columns of zeros it pads an image with on the left. The window is as wide as it takes for SAME
-    padding to put it in the same place: one more on the right than on the left, or as many.
+    padding to put it in the same place: one more on the right than on the left, or as many. Beside a whole row there is
+    nothing but padding.
     """
     filters, rows, columns, depth = weight.shape
     together = pixels * stride
@@ -195,6 +216,7 @@ def folded_weight(weight: Array, pixels: int, stride: int, before: int) -> Array
         (pixel, tap, *divmod(stride * pixel + tap - before, together))
         for pixel in range(pixels)
         for tap in range(columns)
+        if not whole_row or 0 <= stride * pixel + tap - before < together
     ]
     left = max(0, -min(place for _, _, place, _ in taps))
     right = max(left, max(place for _, _, place, _ in taps))
@@ -242,9 +264,10 @@ class _Folding:
         options = op.options
         assert options is not None
         stride = int(options.stride_w)
-        wide = folded_weight(
-            weight.array(), pixels, stride, _padding(source.shape[2], weight.shape[2], stride, options)
-        )
+        columns = source.shape[2]
+        before = _padding(columns, weight.shape[2], stride, options)
+        whole_row = columns == pixels * stride
+        wide = folded_weight(weight.array(), pixels, stride, before, whole_row=whole_row)
         constants = (
             self._add(replace(weight, name=f"{weight.name}/folded").with_array(wide)),
             self._add(replace(bias, name=f"{bias.name}/folded").with_array(np.tile(bias.array(), pixels))),
