@@ -16,7 +16,7 @@ from litesmith import Dataset
 from litesmith.errors import DataError, OptimizeError, UsageError
 from litesmith.model import Builder, Model
 from litesmith.optimize import PruneCoverage, dequantize, prune, quantize, store_sparse
-from litesmith.optimize._layer_fit import fit
+from litesmith.optimize._layer_fit import fit, with_variance
 from litesmith.optimize._layer_moments import Moments
 from litesmith.optimize._layer_pairs import input_moments
 from litesmith.optimize._layer_rules import weight_layers
@@ -378,6 +378,19 @@ def test_second_order_finds_the_least_error() -> None:
     assert moments.error(found) < 0.001
     magnitude = rows * keep_mask(rows[0] ** 2, 0.25, "unstructured")
     assert moments.error(found) < 0.01 * moments.error(magnitude)
+
+
+def test_half_of_the_lost_deviation_comes_back() -> None:
+    """Rows that miss an input write less than they should; those that miss nothing stay as they are."""
+    random = np.random.default_rng(0)
+    x = random.standard_normal((1, 4000, 2))
+    wanted = np.array([[[1.0, 1.0], [1.0, 0.0], [0.01, 1.0]]])
+    moments = Moments.empty(1, 3, 2)
+    moments.add(x, x @ np.swapaxes(wanted, 1, 2))
+    found = with_variance(moments, wanted * np.array([1.0, 0.0]))
+    assert found[0, 0] == pytest.approx([2**0.25, 0.0], rel=0.02)
+    assert found[0, 1] == pytest.approx([1.0, 0.0], rel=1e-6)
+    assert found[0, 2] == pytest.approx([0.01 * 2**0.5, 0.0], rel=1e-6), "no row grows by more"
 
 
 def test_errors_that_nothing_reads_do_not_matter(pictures: list[Array]) -> None:

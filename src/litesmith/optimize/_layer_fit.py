@@ -16,6 +16,7 @@ from litesmith.optimize._layer_moments import Moments
 
 Array = np.ndarray[Any, Any]
 RIDGES = (0.003, 0.03, 0.3)
+_MOST_GROWTH = 2.0
 _STEPS = 50
 _TOLERANCE = 1e-4
 
@@ -42,6 +43,21 @@ def solve(moments: Moments, rows: Array, mask: Array | None, ridge: float) -> Ar
     else:
         found = conjugate_gradients(h, target, start * mask, mask)
     return found / scale[:, None, :]
+
+
+def with_variance(moments: Moments, rows: Array) -> Array:
+    """Return the rows enlarged, so that what they write varies more like what they were fitted to.
+
+    Least squares leaves out what the inputs cannot tell, and layer by layer less is left to tell classes by. Half of the
+    deviation that an output lost, as a share, is given back: all of it would enlarge its errors too.
+    """
+    if moments.count <= 1:
+        return rows
+    xx, _, wanted = moments.covariance()
+    found = np.sum((rows @ xx) * rows, axis=2)
+    growth = np.clip(np.sqrt(wanted / np.maximum(found, 1e-30)), 1.0, _MOST_GROWTH)
+    enlarged: Array = rows * np.sqrt(growth)[:, :, None]
+    return enlarged
 
 
 def normalized(moments: Moments, rows: Array, ridge: float) -> tuple[Array, Array, Array, Array]:

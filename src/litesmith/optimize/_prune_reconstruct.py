@@ -12,7 +12,7 @@ import numpy as np
 from litesmith.errors import DataError
 from litesmith.model import Model, cost
 from litesmith.optimize._calibrate import entry_points
-from litesmith.optimize._layer_fit import fit
+from litesmith.optimize._layer_fit import fit, with_variance
 from litesmith.optimize._layer_moments import Moments
 from litesmith.optimize._layer_pairs import fittable, input_moments, layer_pairs, most_samples, single_sample_notes
 from litesmith.optimize._layer_rules import WeightLayer, sharing_layers, sharing_notes
@@ -151,7 +151,7 @@ def reconstruct(
                     rows = fit(pair.fitted, pair.held, rows, mask)
             else:
                 rows = fit(pair.fitted, pair.held, rows)
-            rows = rows if mask is None else np.where(mask, rows, 0.0)
+            rows = with_variance(together, rows if mask is None else np.where(mask, rows, 0.0))
             judge = pair.held if pair.held.count > 1 else together
             if judge.count > 1:
                 errors[subgraph, pair.operator] = judge.error(rows)
