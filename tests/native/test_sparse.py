@@ -49,12 +49,14 @@ def network(zeros: float, block: int, *, size: int = 32, head: int = 40) -> Mode
     return b.build({"scores": b.op("SOFTMAX", x, beta=1.0)})
 
 
-def compare(model: Model, stock: Any, delegated: Any, **options: Any) -> Any:
+def compare(
+    model: Model, stock: Any, delegated: Any, *, crews: tuple[int, ...] = (1, 2), atol: float = 1e-6, **options: Any
+) -> Any:
     want = stock(model.to_bytes()).outputs()[0]
-    for threads in (1, 2):
+    for threads in crews:
         got = delegated(model.to_bytes(), threads=threads, **options)
         result = got.outputs()[0]
-        np.testing.assert_allclose(result, want, rtol=1e-4, atol=1e-6)
+        np.testing.assert_allclose(result, want, rtol=1e-4, atol=atol)
         assert result.argmax() == want.argmax()
     return got
 
@@ -111,6 +113,28 @@ def test_large_images_pass_a_few_channels_at_a_time(isa: str, stock: Any, delega
             run.interpreter.invoke()
             results.append(run.outputs()[0])
         np.testing.assert_allclose(results[1], results[0], rtol=1e-4, atol=1e-5)
+
+
+@pytest.mark.parametrize("isa", ["auto", "avx2", "scalar"])
+@pytest.mark.parametrize("block", [1, 4])
+@pytest.mark.parametrize(("size", "padding"), [((31, 64), "SAME"), ((67, 37), "SAME"), ((58, 51), "VALID")])
+def test_large_images_are_shared_out_by_rows(
+    size: tuple[int, int], padding: str, block: int, isa: str, stock: Any, delegated: Any
+) -> None:
+    """One image and several threads: each makes some rows, of which others read the ones at the border."""
+    b = Builder("rows", seed=0)
+
+    def conv(x: Value, filters: int, activation: str = "NONE") -> Value:
+        zeros = pruned(b.random, (filters, 1, 1, x.shape[-1]), 0.9, block)
+        return b.conv2d(x, filters, weight=zeros, activation=activation)
+
+    x = conv(b.input("image", (1, *size, 24)), 72)
+    x = conv(b.depthwise_conv2d(x, padding=padding, activation="RELU6"), 72)
+    x = b.op("ADD", x, conv(b.op("HARD_SWISH", x), 72), fused_activation_function="NONE")
+    x = conv(b.depthwise_conv2d(x, stride=2, padding=padding, activation="RELU6"), 300)
+    # The values lie around 10, and some of them by chance near 0.
+    got = compare(b.build({"features": conv(x, 96)}), stock, delegated, isa=isa, crews=(1, 2, 3), atol=1e-5)
+    assert got.taken().count("DEPTHWISE_CONV_2D") == 2
 
 
 @pytest.mark.parametrize("isa", ["auto", "avx2", "scalar"])

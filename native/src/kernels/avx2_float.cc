@@ -486,8 +486,8 @@ void FillAvx2Float(KernelTable* t) {
   t->f32_spmm_4x1[2] = {"f32_spmm_4x8__avx2", 8, f32_spmm_4x8__avx2};
   // Wider tiles than these pay only in the first-level cache: each walks over the weights again, but from the second level
   // a load takes twice as long. Each part more costs reading and writing the outputs once.
-  t->f32_spmm_tiling = {255, 128, 32 * 1024, 48};
-  t->f32_spmm_4x1_tiling = {SpmmTiling::kAllInputs, 0, 24 * 1024, 16};
+  t->f32_spmm_tiling = {255, 128, 32 * 1024, 48, 1};
+  t->f32_spmm_4x1_tiling = {SpmmTiling::kAllInputs, 0, 24 * 1024, 16, 1};
   t->f32_dwconv_plane = {"f32_dwconv_plane__avx2", f32_dwconv_plane__avx2};
   t->f32_split_row = {"f32_split_row__avx2", f32_split_row__avx2};
   t->f32_split_channels = {"f32_split_channels__avx2", f32_split_channels__avx2};

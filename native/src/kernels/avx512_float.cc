@@ -3,6 +3,8 @@
 // the convolutions around them. What the tier has no kernel of its own for, it takes from AVX2.
 #include <immintrin.h>
 
+#include <cmath>
+
 #include "kernels/fill.h"
 #include "kernels/table.h"
 
@@ -37,63 +39,89 @@ inline __m512 LoadSome(__mmask16 mask, const float* p) {
 inline __m256 Half(__m512 v) { return _mm512_castps512_ps256(v); }
 inline __m256 Clamp(__m256 x, __m512 lo, __m512 hi) { return _mm256_min_ps(Half(hi), _mm256_max_ps(Half(lo), x)); }
 
-// Two weights at a time, each with sums of its own: enough of them to hide the latency of an addition.
-#define LITESMITH_SUM(v) __m512 sum##v, more##v = _mm512_setzero_ps();
-#define LITESMITH_HALF_SUM(v) __m256 sum##v, more##v = _mm256_setzero_ps();
+// What a row begins with and what becomes of its sums. The sums of a part of the inputs are written as they are: those of the
+// last part alone are limited.
 #define LITESMITH_BIAS(v) sum##v = _mm512_set1_ps(w.bias[r]);
 #define LITESMITH_HALF_BIAS(v) sum##v = _mm256_set1_ps(w.bias[r]);
 #define LITESMITH_GO_ON(v) sum##v = _mm512_loadu_ps(to + v * kLanes);
 #define LITESMITH_HALF_GO_ON(v) sum##v = _mm256_loadu_ps(to + v * kLanes);
 #define LITESMITH_STEP(v) sum##v = _mm512_fmadd_ps(weight, _mm512_loadu_ps(from + v * kLanes), sum##v);
-#define LITESMITH_HALF_STEP(v) \
-  sum##v = _mm256_fmadd_ps(Half(weight), _mm256_loadu_ps(from + v * kLanes), sum##v);
+#define LITESMITH_HALF_STEP(v) sum##v = _mm256_fmadd_ps(Half(weight), _mm256_loadu_ps(from + v * kLanes), sum##v);
+#define LITESMITH_LIMIT(v) sum##v = Clamp(sum##v, lo, hi);
+#define LITESMITH_WRITE(v) _mm512_storeu_ps(to + v * kLanes, sum##v);
+#define LITESMITH_HALF_WRITE(v) _mm256_storeu_ps(to + v * kLanes, sum##v);
+#define LITESMITH_SPMM_ROWS(name, EACH, SUM, HALF_SUM, PRODUCTS)                                                   \
+  void name(const float* in, size_t in_stride, int, const SparseView& w, int row_begin, int row_end, float* out,   \
+            size_t out_stride) {                                                                                   \
+    const __m512 lo = _mm512_set1_ps(w.lo), hi = _mm512_set1_ps(w.hi);                                             \
+    const bool limited = w.lo > -INFINITY || w.hi < INFINITY;                                                      \
+    for (int r = row_begin; r < row_end; ++r) {                                                                    \
+      float* const to = out + r * out_stride;                                                                      \
+      EACH(SUM, HALF_SUM)                                                                                          \
+      if (w.bias != nullptr) {                                                                                     \
+        EACH(LITESMITH_BIAS, LITESMITH_HALF_BIAS)                                                                  \
+      } else {                                                                                                     \
+        EACH(LITESMITH_GO_ON, LITESMITH_HALF_GO_ON)                                                                \
+      }                                                                                                            \
+      PRODUCTS(EACH)                                                                                               \
+      if (limited) {                                                                                               \
+        EACH(LITESMITH_LIMIT, LITESMITH_LIMIT)                                                                     \
+      }                                                                                                            \
+      EACH(LITESMITH_WRITE, LITESMITH_HALF_WRITE)                                                                  \
+    }                                                                                                              \
+  }
+
+// Wide tiles have sums enough to hide the latency of an addition.
+#define LITESMITH_SUM(v) __m512 sum##v;
+#define LITESMITH_HALF_SUM(v) __m256 sum##v;
+#define LITESMITH_ONE_BY_ONE(EACH)                                   \
+  for (int i = w.start[r], end = w.start[r + 1]; i < end; ++i) {     \
+    const __m512 weight = _mm512_set1_ps(w.value[i]);                \
+    const float* from = in + w.column[i] * in_stride;                \
+    EACH(LITESMITH_STEP, LITESMITH_HALF_STEP)                        \
+  }
+#define LITESMITH_SPMM_WIDE(name, EACH) \
+  LITESMITH_SPMM_ROWS(name, EACH, LITESMITH_SUM, LITESMITH_HALF_SUM, LITESMITH_ONE_BY_ONE)
+LITESMITH_SPMM_WIDE(f32_spmm_1x112__avx512, LITESMITH_EACH_7)
+LITESMITH_SPMM_WIDE(f32_spmm_1x104__avx512, LITESMITH_EACH_6_AND_HALF)
+LITESMITH_SPMM_WIDE(f32_spmm_1x96__avx512, LITESMITH_EACH_6)
+LITESMITH_SPMM_WIDE(f32_spmm_1x88__avx512, LITESMITH_EACH_5_AND_HALF)
+LITESMITH_SPMM_WIDE(f32_spmm_1x64__avx512, LITESMITH_EACH_4)
+#undef LITESMITH_SUM
+#undef LITESMITH_HALF_SUM
+
+// Narrow ones take two weights at a time, each with sums of its own.
+#define LITESMITH_SUM(v) __m512 sum##v, more##v = _mm512_setzero_ps();
+#define LITESMITH_HALF_SUM(v) __m256 sum##v, more##v = _mm256_setzero_ps();
 #define LITESMITH_STEP2(v) more##v = _mm512_fmadd_ps(weight2, _mm512_loadu_ps(from2 + v * kLanes), more##v);
 #define LITESMITH_HALF_STEP2(v) \
   more##v = _mm256_fmadd_ps(Half(weight2), _mm256_loadu_ps(from2 + v * kLanes), more##v);
-#define LITESMITH_WRITE(v) _mm512_storeu_ps(to + v * kLanes, Clamp(_mm512_add_ps(sum##v, more##v), lo, hi));
-#define LITESMITH_HALF_WRITE(v) _mm256_storeu_ps(to + v * kLanes, Clamp(_mm256_add_ps(sum##v, more##v), lo, hi));
-#define LITESMITH_SPMM_ROWS(name, EACH)                                                                             \
-  void name(const float* in, size_t in_stride, int, const SparseView& w, int row_begin, int row_end, float* out,    \
-            size_t out_stride) {                                                                                    \
-    const __m512 lo = _mm512_set1_ps(w.lo), hi = _mm512_set1_ps(w.hi);                                              \
-    for (int r = row_begin; r < row_end; ++r) {                                                                     \
-      float* const to = out + r * out_stride;                                                                       \
-      EACH(LITESMITH_SUM, LITESMITH_HALF_SUM)                                                                       \
-      if (w.bias != nullptr) {                                                                                      \
-        EACH(LITESMITH_BIAS, LITESMITH_HALF_BIAS)                                                                   \
-      } else {                                                                                                      \
-        EACH(LITESMITH_GO_ON, LITESMITH_HALF_GO_ON)                                                                 \
-      }                                                                                                             \
-      int i = w.start[r];                                                                                           \
-      const int end = w.start[r + 1];                                                                               \
-      for (; i + 1 < end; i += 2) {                                                                                 \
-        const __m512 weight = _mm512_set1_ps(w.value[i]), weight2 = _mm512_set1_ps(w.value[i + 1]);                 \
-        const float *from = in + w.column[i] * in_stride, *from2 = in + w.column[i + 1] * in_stride;                \
-        EACH(LITESMITH_STEP, LITESMITH_HALF_STEP)                                                                   \
-        EACH(LITESMITH_STEP2, LITESMITH_HALF_STEP2)                                                                 \
-      }                                                                                                             \
-      if (i < end) {                                                                                                \
-        const __m512 weight = _mm512_set1_ps(w.value[i]);                                                           \
-        const float* from = in + w.column[i] * in_stride;                                                           \
-        EACH(LITESMITH_STEP, LITESMITH_HALF_STEP)                                                                   \
-      }                                                                                                             \
-      EACH(LITESMITH_WRITE, LITESMITH_HALF_WRITE)                                                                   \
-    }                                                                                                               \
-  }
-LITESMITH_SPMM_ROWS(f32_spmm_1x112__avx512, LITESMITH_EACH_7)
-LITESMITH_SPMM_ROWS(f32_spmm_1x104__avx512, LITESMITH_EACH_6_AND_HALF)
-LITESMITH_SPMM_ROWS(f32_spmm_1x96__avx512, LITESMITH_EACH_6)
-LITESMITH_SPMM_ROWS(f32_spmm_1x88__avx512, LITESMITH_EACH_5_AND_HALF)
-LITESMITH_SPMM_ROWS(f32_spmm_1x64__avx512, LITESMITH_EACH_4)
-LITESMITH_SPMM_ROWS(f32_spmm_1x56__avx512, LITESMITH_EACH_3_AND_HALF)
-LITESMITH_SPMM_ROWS(f32_spmm_1x48__avx512, LITESMITH_EACH_3)
-LITESMITH_SPMM_ROWS(f32_spmm_1x32__avx512, LITESMITH_EACH_2)
-LITESMITH_SPMM_ROWS(f32_spmm_1x24__avx512, LITESMITH_EACH_1_AND_HALF)
-LITESMITH_SPMM_ROWS(f32_spmm_1x16__avx512, LITESMITH_EACH_1)
+#define LITESMITH_JOIN(v) sum##v = _mm512_add_ps(sum##v, more##v);
+#define LITESMITH_HALF_JOIN(v) sum##v = _mm256_add_ps(sum##v, more##v);
+#define LITESMITH_TWO_BY_TWO(EACH)                                                                  \
+  int i = w.start[r];                                                                               \
+  const int end = w.start[r + 1];                                                                   \
+  for (; i + 1 < end; i += 2) {                                                                     \
+    const __m512 weight = _mm512_set1_ps(w.value[i]), weight2 = _mm512_set1_ps(w.value[i + 1]);     \
+    const float *from = in + w.column[i] * in_stride, *from2 = in + w.column[i + 1] * in_stride;    \
+    EACH(LITESMITH_STEP, LITESMITH_HALF_STEP)                                                       \
+    EACH(LITESMITH_STEP2, LITESMITH_HALF_STEP2)                                                     \
+  }                                                                                                 \
+  if (i < end) {                                                                                    \
+    const __m512 weight = _mm512_set1_ps(w.value[i]);                                               \
+    const float* from = in + w.column[i] * in_stride;                                               \
+    EACH(LITESMITH_STEP, LITESMITH_HALF_STEP)                                                       \
+  }                                                                                                 \
+  EACH(LITESMITH_JOIN, LITESMITH_HALF_JOIN)
+#define LITESMITH_SPMM_NARROW(name, EACH) \
+  LITESMITH_SPMM_ROWS(name, EACH, LITESMITH_SUM, LITESMITH_HALF_SUM, LITESMITH_TWO_BY_TWO)
+LITESMITH_SPMM_NARROW(f32_spmm_1x56__avx512, LITESMITH_EACH_3_AND_HALF)
+LITESMITH_SPMM_NARROW(f32_spmm_1x48__avx512, LITESMITH_EACH_3)
+LITESMITH_SPMM_NARROW(f32_spmm_1x32__avx512, LITESMITH_EACH_2)
+LITESMITH_SPMM_NARROW(f32_spmm_1x24__avx512, LITESMITH_EACH_1_AND_HALF)
+LITESMITH_SPMM_NARROW(f32_spmm_1x16__avx512, LITESMITH_EACH_1)
 #undef LITESMITH_STEP
 #undef LITESMITH_HALF_STEP
-#undef LITESMITH_STEP2
-#undef LITESMITH_HALF_STEP2
 #undef LITESMITH_WRITE
 #undef LITESMITH_HALF_WRITE
 
@@ -436,8 +464,8 @@ void FillAvx512Float(KernelTable* t) {
   PutInFront({LITESMITH_WIDTH(4, 64), LITESMITH_WIDTH(4, 56), LITESMITH_WIDTH(4, 48),
               LITESMITH_WIDTH(4, 32), LITESMITH_WIDTH(4, 24), LITESMITH_WIDTH(4, 16)},
              t->f32_spmm_4x1);
-  t->f32_spmm_tiling = {160, 160, 0, 112};
-  t->f32_spmm_4x1_tiling = {SpmmTiling::kAllInputs, 0, 0, 64};
+  t->f32_spmm_tiling = {160, 128, 0, 112, 1024};
+  t->f32_spmm_4x1_tiling = {SpmmTiling::kAllInputs, 0, 0, 64, 1};
   dwconv3x3_of_narrow_planes = t->f32_dwconv3x3_plane.run;
   t->f32_dwconv3x3_plane = {"f32_dwconv3x3_plane__avx512", f32_dwconv3x3_plane__avx512};
   t->f32_split_channels = {"f32_split_channels__avx512", f32_split_channels__avx512};

@@ -284,7 +284,7 @@ KernelTable MakeTable() {
   t.s16s16_gemm = {"s16s16_gemm_1x16__scalar", 1, 1, 2, 0, gemm_pack_pairs<int16_t>, gemm_1x16__scalar<int16_t>, nullptr};
   t.f32_spmm[0] = {"f32_spmm_1x8__scalar", 8, f32_spmm_1x8__scalar};
   t.f32_spmm_4x1[0] = {"f32_spmm_4x8__scalar", 8, f32_spmm_4x8__scalar};
-  t.f32_spmm_tiling = t.f32_spmm_4x1_tiling = {SpmmTiling::kAllInputs, 0, 0, 8};
+  t.f32_spmm_tiling = t.f32_spmm_4x1_tiling = {SpmmTiling::kAllInputs, 0, 0, 8, 1};
   t.requant_s32_s16 = {"requant_s32_s16__scalar", requant_s32_s16__scalar};
   t.requant_s64_s16 = {"requant_s64_s16__scalar", requant_s64_s16__scalar};
   t.requant_double_s16 = {"requant_double_s16__scalar", requant_double_s16__scalar};

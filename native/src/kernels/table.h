@@ -39,13 +39,15 @@ struct Kernel {
 
 constexpr int kSpmmWidths = 12;
 
-// How a tier cuts sparse products. Of more than `most_inputs` input channels, `inputs_per_part` at a time. Tiles wider than
-// `widest` only where all their inputs fit `tile_bytes`, the first-level cache.
+// How a tier cuts sparse products. Of more than `most_inputs` input channels, `inputs_per_part` at a time. Tiles wider
+// than `widest` only where all their inputs fit `tile_bytes`, the first-level cache. Tiles are copied together where their
+// planes lie a multiple of `fighting_bytes` apart, and so fight for the same sets of that cache.
 struct SpmmTiling {
   static constexpr int kAllInputs = 1 << 30;
   int most_inputs, inputs_per_part;
   size_t tile_bytes;
   int widest;
+  size_t fighting_bytes;
 };
 
 struct KernelTable {

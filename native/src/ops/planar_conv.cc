@@ -168,9 +168,23 @@ class PlanarDepthwise : public PlanarOp {
 
   // A kernel of 3x3 always has its middle tap inside the image: it needs no frames.
   FewChannels few_channels() const override { return g_.kernel == 3 ? FewChannels::kFromTheSame : FewChannels::kNo; }
-  void RunChannels(const float* in, int begin, int end, float* out) const override {
-    kernels_.f32_dwconv3x3_plane.run(in, g_.in.plane(), end - begin, View(), weights_.data() + static_cast<size_t>(begin) * 9,
-                                     bias_.data() + begin, lo_, hi_, out, g_.Out(channels_).plane());
+  Rows InputRows(Rows rows) const override {
+    return {std::max(0, rows.first * g_.stride - g_.y.pad),
+            std::min(g_.in.height, (rows.last - 1) * g_.stride - g_.y.pad + 3)};
+  }
+  // As planes of their own: but for the last rows of a plane the kernel may not write behind them.
+  void RunRows(const float* in, int64_t in_plane, int begin, int end, Rows rows, float* out) const override {
+    const Rows from = InputRows(rows);
+    const Dw3x3View view{from.last - from.first, g_.in.width, rows.last - rows.first, g_.x.out, g_.stride,
+                         std::max(0, g_.y.pad - rows.first * g_.stride), g_.x.pad, zeros_.data() + 16};
+    const int64_t out_plane = g_.Out(channels_).plane();
+    const auto run = [&](int c, int count, int64_t room) {
+      kernels_.f32_dwconv3x3_plane.run(in + (c - begin) * in_plane, in_plane, count, view,
+                                       weights_.data() + static_cast<size_t>(c) * 9, bias_.data() + c, lo_, hi_,
+                                       out + (c - begin) * out_plane + static_cast<int64_t>(rows.first) * g_.x.out, room);
+    };
+    if (rows.first == 0 && rows.last == g_.y.out) return run(begin, end - begin, out_plane);
+    for (int c = begin; c < end; ++c) run(c, 1, static_cast<int64_t>(rows.last - rows.first) * g_.x.out);
   }
 
   // A frame and the rows made from it per worker.
@@ -180,20 +194,11 @@ class PlanarDepthwise : public PlanarOp {
     const auto* in = static_cast<const float*>(args.inputs[0]);
     auto* out = static_cast<float*>(args.outputs[0]);
     const int64_t in_plane = g_.in.plane(), out_plane = g_.Out(channels_).plane();
-    // Small planes in groups: a task of a few microseconds costs more to hand out than to run.
-    const int total = g_.in.batch * channels_;
-    const int group = static_cast<int>(std::max<int64_t>(kAtOnce, 8192 / std::max<int64_t>(out_plane, 1)));
+    if (whole_planes()) return RunBands(in, out, args.pool);
+    const int total = g_.in.batch * channels_, group = GroupOf(out_plane);
     args.pool->Run((total + group - 1) / group, [&](int task, int worker) {
       auto* scratch = reinterpret_cast<float*>(args.scratch + worker * WorkerBytes());
       const int last = std::min(total, (task + 1) * group);
-      if (whole_planes()) {
-        for (int i = task * group, count; i < last; i += count) {  // up to the end of an image
-          const int c = i % channels_;
-          count = std::min(last - i, channels_ - c);
-          RunChannels(in + i * in_plane, c, c + count, out + i * out_plane);
-        }
-        return;
-      }
       for (int i = task * group; i < last; i += at_once_) {
         const int count = std::min(at_once_, last - i);
         for (int y = 0; y < g_.y.out; y += g_.band) {
@@ -204,12 +209,26 @@ class PlanarDepthwise : public PlanarOp {
   }
 
  private:
-  Dw3x3View View() const {
-    return {g_.in.height, g_.in.width, g_.y.out, g_.x.out, g_.stride, g_.y.pad, g_.x.pad, zeros_.data() + 16};
-  }
-
   static constexpr size_t kPlanes = 1;
   static constexpr int kAtOnce = 8;
+
+  // Planes of so many values in groups: a task of a few microseconds costs more to hand out than to run.
+  static int GroupOf(int64_t values) {
+    return static_cast<int>(std::max<int64_t>(kAtOnce, 8192 / std::max<int64_t>(values, 1)));
+  }
+
+  void RunBands(const float* in, float* out, ThreadPool* pool) const {
+    const PlanarShape to = g_.Out(channels_);
+    const RowBands bands(to, pool->num_threads());
+    const int group = GroupOf(to.plane() / bands.count), groups = (channels_ + group - 1) / group;
+    pool->Run(g_.in.batch * bands.count * groups, [&](int task, int) {
+      const int begin = task % groups * group, band = task / groups % bands.count, image = task / groups / bands.count;
+      const int64_t first = static_cast<int64_t>(image) * channels_ + begin;
+      const Rows rows{bands.begin(band), bands.end(band)};
+      RunRows(in + first * g_.in.plane() + static_cast<int64_t>(InputRows(rows).first) * g_.in.width, g_.in.plane(), begin,
+              std::min(begin + group, channels_), rows, out + first * to.plane());
+    });
+  }
 
   // One band of several planes. All are filled before the first is used: a processor waits for small stores that a
   // large load finds still on their way to the cache.

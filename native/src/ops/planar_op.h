@@ -38,13 +38,24 @@ class PlanarOp : public Op {
  public:
   Layout layout() const override { return Layout::kPlanar; }
 
-  // Whether a few output channels of an image can be made alone, and from which channels of the input.
+  // Whether a few output channels of an image can be made alone, and from which channels of the input. Those that take all
+  // make any pixels of them, the others any rows.
   enum class FewChannels { kNo, kFromAll, kFromTheSame };
   virtual FewChannels few_channels() const { return FewChannels::kNo; }
-  // Channels [begin, end) of one image, a multiple of 4 but at the end; `out` is the plane of the first of them, `in` that of
-  // the first channel it is made from.
-  virtual void RunChannels(const float* in, int begin, int end, float* out) const {
-    (void)in, (void)begin, (void)end, (void)out;
+  // Channels [begin, end) of one image, a multiple of 4 but at the end. Pixels [first, last) from all channels of `in`;
+  // `out` is where the first of them goes, and the next channel `out_plane` further. `first` is a multiple of 16.
+  virtual void RunPixels(const float* in, int begin, int end, int64_t first, int64_t last, float* out,
+                         int64_t out_plane) const {
+    (void)in, (void)begin, (void)end, (void)first, (void)last, (void)out, (void)out_plane;
+  }
+  // Rows [first, last) from those that InputRows tells; `in` is the first of these in channel `begin`, and the next channel
+  // `in_plane` further. `out` is the plane of channel `begin`.
+  struct Rows {
+    int first, last;
+  };
+  virtual Rows InputRows(Rows rows) const { return rows; }
+  virtual void RunRows(const float* in, int64_t in_plane, int begin, int end, Rows rows, float* out) const {
+    (void)in, (void)in_plane, (void)begin, (void)end, (void)rows, (void)out;
   }
 };
 

@@ -14,7 +14,6 @@
 namespace litesmith {
 namespace {
 
-// Plane by plane, one task per plane.
 class PlaneWise : public PlanarOp {
  public:
   void Estimate(double* here_us, double* stock_us) const override {
@@ -22,6 +21,26 @@ class PlaneWise : public PlanarOp {
   }
 
  protected:
+  // Calls visit(first, count) for runs of values that make up all planes, and what rounds them up. A task takes as many
+  // channels as make it worth handing out.
+  template <class Visit>
+  static void ForEachRun(const PlanarShape& shape, ThreadPool* pool, const Visit& visit) {
+    constexpr int64_t kValuesPerTask = 8192;
+    const int64_t plane = shape.plane();
+    const RowBands bands(shape, pool->num_threads());
+    const int group = static_cast<int>(std::clamp<int64_t>(kValuesPerTask * bands.count / plane, 1, shape.channels));
+    const int groups = (shape.channels + group - 1) / group;
+    pool->Run(shape.batch * bands.count * groups, [&](int task, int) {
+      const int channel = task % groups * group, band = task / groups % bands.count, image = task / groups / bands.count;
+      const int count = std::min(group, shape.channels - channel);
+      const int64_t first = (static_cast<int64_t>(image) * shape.channels + channel) * plane;
+      if (bands.count == 1) return visit(first, count * plane);
+      const int64_t begin = static_cast<int64_t>(bands.begin(band)) * shape.width;
+      const int64_t end = band + 1 == bands.count ? plane : static_cast<int64_t>(bands.end(band)) * shape.width;
+      for (int c = 0; c < count; ++c) visit(first + c * plane + begin, end - begin);
+    });
+  }
+
   double values_ = 0;
 };
 
@@ -41,9 +60,8 @@ class PlanarUnary : public PlaneWise {
   void Run(const RunArgs& args) override {
     const auto* in = static_cast<const float*>(args.inputs[0]);
     auto* out = static_cast<float*>(args.outputs[0]);
-    const int64_t plane = shape_.plane();
-    args.pool->Run(shape_.batch, [&](int b, int) {
-      const int64_t first = int64_t{b} * shape_.channels * plane, last = first + shape_.channels * plane;
+    ForEachRun(shape_, args.pool, [&](int64_t first, int64_t count) {
+      const int64_t last = first + count;
       switch (kind_) {
         case UnaryKind::kRelu:
           for (int64_t i = first; i < last; ++i) out[i] = std::max(in[i], 0.0f);
@@ -96,10 +114,8 @@ class PlanarBinary : public PlaneWise {
     auto* out = static_cast<float*>(args.outputs[0]);
     const int64_t plane = big.plane();
     if (a_.pixels() == b_.pixels()) {
-      args.pool->Run(big.batch, [&](int image, int) {
-        const int64_t first = int64_t{image} * big.channels * plane;
-        Values(a + first, b + first, 1, big.channels * plane, out + first);
-      });
+      ForEachRun(big, args.pool,
+                 [&](int64_t first, int64_t count) { Values(a + first, b + first, 1, count, out + first); });
       return;
     }
     const bool swap = a_.pixels() < b_.pixels();
@@ -137,20 +153,26 @@ class PlanarMean : public PlaneWise {
   void Run(const RunArgs& args) override {
     const auto* in = static_cast<const float*>(args.inputs[0]);
     auto* out = static_cast<float*>(args.outputs[0]);
-    for (int p = 0; p < shape_.batch * shape_.channels; ++p) {
-      const float* plane = in + p * shape_.plane();
-      constexpr int kSums = 8;  // one would wait for itself
-      float sums[kSums] = {};
-      int64_t i = 0;
-      for (; i + kSums <= shape_.pixels(); i += kSums) {
-        for (int j = 0; j < kSums; ++j) sums[j] += plane[i + j];
-      }
-      for (; i < shape_.pixels(); ++i) sums[0] += plane[i];
-      out[p] = std::accumulate(sums, sums + kSums, 0.0f) / static_cast<float>(shape_.pixels());
-    }
+    constexpr int kPlanesPerTask = 256;
+    const int planes = shape_.batch * shape_.channels;
+    args.pool->Run((planes + kPlanesPerTask - 1) / kPlanesPerTask, [&](int task, int) {
+      const int last = std::min(planes, (task + 1) * kPlanesPerTask);
+      for (int p = task * kPlanesPerTask; p < last; ++p) out[p] = Mean(in + p * shape_.plane());
+    });
   }
 
  private:
+  float Mean(const float* plane) const {
+    constexpr int kSums = 8;  // one would wait for itself
+    float sums[kSums] = {};
+    int64_t i = 0;
+    for (; i + kSums <= shape_.pixels(); i += kSums) {
+      for (int j = 0; j < kSums; ++j) sums[j] += plane[i + j];
+    }
+    for (; i < shape_.pixels(); ++i) sums[0] += plane[i];
+    return std::accumulate(sums, sums + kSums, 0.0f) / static_cast<float>(shape_.pixels());
+  }
+
   const bool keep_dims_;
   PlanarShape shape_;
 };

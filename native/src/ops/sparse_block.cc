@@ -40,21 +40,27 @@ class SparseBlock : public PlanarOp {
     const auto* in = static_cast<const float*>(args.inputs[0]);
     auto* out = static_cast<float*>(args.outputs[0]);
     const int channels = between_.channels, groups = (channels + together_ - 1) / together_;
-    args.pool->Run(between_.batch * groups, [&](int task, int worker) {
-      const int64_t image = task / groups;
+    const RowBands bands(out_, args.pool->num_threads());
+    args.pool->Run(between_.batch * bands.count * groups, [&](int task, int worker) {
+      const int band = task / groups % bands.count;
+      const int64_t image = task / groups / bands.count;
       const int begin = task % groups * together_, end = std::min(begin + together_, channels);
+      const PlanarOp::Rows rows{bands.begin(band), bands.end(band)}, read = depthwise_->InputRows(rows);
+      const int64_t start = static_cast<int64_t>(read.first) * between_.width, last = static_cast<int64_t>(read.last) * between_.width;
+      const int64_t first = start / 16 * 16, plane = last - first == 1 ? 1 : (last - first + 15) / 16 * 16;
       float* between = reinterpret_cast<float*>(args.scratch) + worker * WorkerFloats() + kGuard;
       {
         const PartClock clock(args.part_ns, kProduct);
-        product_->RunChannels(in + image * in_.channels * in_.plane(), begin, end, between);
+        product_->RunPixels(in + image * in_.channels * in_.plane(), begin, end, first, last, between, plane);
       }
       const PartClock clock(args.part_ns, kDepthwise);
-      depthwise_->RunChannels(between, begin, end, out + (image * channels + begin) * out_.plane());
+      depthwise_->RunRows(between + (start - first), plane, begin, end, rows, out + (image * channels + begin) * out_.plane());
     });
   }
 
  private:
-  int64_t WorkerFloats() const { return (together_ * between_.plane() + 2 * kGuard + 15) / 16 * 16; }
+  // A band of rows may begin some pixels before its first row.
+  int64_t WorkerFloats() const { return (together_ * (between_.plane() + 15) + 2 * kGuard + 15) / 16 * 16; }
 
   std::unique_ptr<PlanarOp> product_, depthwise_;
   PlanarShape in_, between_, out_;

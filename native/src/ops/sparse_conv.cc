@@ -166,16 +166,17 @@ class SparseConv : public PlanarOp {
   FewChannels few_channels() const override {
     return strided() || !weights_.blocks() ? FewChannels::kNo : FewChannels::kFromAll;
   }
-  void RunChannels(const float* in, int begin, int end, float* out) const override {
+  void RunPixels(const float* in, int begin, int end, int64_t first, int64_t last, float* out,
+                 int64_t out_plane) const override {
     const int first_group = begin / 4, last_group = end / 4;
-    out -= begin * shape_.plane();
+    out -= begin * out_plane;
     if (shape_.pixels() == 1) {
       return SparseVector(in, weights_.View(0), /*blocks=*/true, first_group, last_group, outputs_, out);
     }
     const int width = Kernels()[first_kernel_].max_width;
-    for (int64_t first = 0; first < shape_.pixels(); first += width) {
-      Tile(in + first, static_cast<int>(std::min<int64_t>(width, shape_.pixels() - first)), first_group, last_group,
-           out + first, nullptr);
+    for (int64_t x = first; x < last; x += width) {
+      Tile(in + x, static_cast<int>(std::min<int64_t>(width, last - x)), first_group, last_group, out + x - first,
+           out_plane, nullptr);
     }
   }
 
@@ -195,28 +196,32 @@ class SparseConv : public PlanarOp {
     const int width = Kernels()[first_kernel_].max_width;
     const int tiles = static_cast<int>((shape_.pixels() + width - 1) / width);
     const int threads = args.pool->num_threads();
-    // Few tiles cannot feed all threads: cut the rows too, but no finer than that, because each task copies its tile.
+    // Few tiles cannot feed all threads: cut the rows too, but not as finely where each task copies its tile.
     const int all = tiles * shape_.batch;
-    const int slices = threads > 1 && all < 4 * threads
-                           ? std::clamp((3 * threads + all - 1) / all, 1, std::max(1, rows / kRowsPerTask))
+    const bool copies = CopiesTiles();
+    const int per_thread = copies ? 3 : 8, least_rows = copies ? kRowsPerTask : kRowsPerTask / 4;
+    const int slices = threads > 1 && all < per_thread * threads
+                           ? std::clamp((per_thread * threads + all - 1) / all, 1, std::max(1, rows / least_rows))
                            : 1;
     args.pool->Run(shape_.batch * tiles * slices, [&](int index, int worker) {
       const int slice = index % slices, tile = index / slices % tiles, b = index / slices / tiles;
       const int64_t first = static_cast<int64_t>(tile) * width;
       Tile(in + b * inputs_ * shape_.plane() + first, static_cast<int>(std::min<int64_t>(width, shape_.pixels() - first)),
            rows * slice / slices, rows * (slice + 1) / slices,
-           out + b * outputs_ * shape_.plane() + first, reinterpret_cast<float*>(args.scratch + worker * TileBytes()));
+           out + b * outputs_ * shape_.plane() + first, shape_.plane(),
+           copies ? reinterpret_cast<float*>(args.scratch + worker * TileBytes()) : nullptr);
     });
   }
 
  private:
+  const SpmmTiling& Tiling() const { return weights_.blocks() ? kernels_.f32_spmm_4x1_tiling : kernels_.f32_spmm_tiling; }
   const SpmmKernel* Kernels() const { return weights_.blocks() ? kernels_.f32_spmm_4x1 : kernels_.f32_spmm; }
 
   // The width that costs least over the whole image, its last and narrower tile included: a weight of one tile costs
   // about as much as one and a half vectors, besides its vectors, which are three at least: the sums of fewer wait for
   // each other.
   void ChooseTile() {
-    const SpmmTiling& tiling = weights_.blocks() ? kernels_.f32_spmm_4x1_tiling : kernels_.f32_spmm_tiling;
+    const SpmmTiling& tiling = Tiling();
     const int vectors = static_cast<int>((shape_.pixels() + 7) / 8);
     double least = 0;
     for (int i = 0; i < kSpmmWidths && Kernels()[i].run != nullptr; ++i) {
@@ -252,13 +257,17 @@ class SparseConv : public PlanarOp {
     }
   }
 
+  // The copy pays when each value is used often enough.
+  bool CopiesTiles() const {
+    return inputs_ >= 64 && weights_.stored() >= 8 * static_cast<int64_t>(inputs_) &&
+           shape_.plane() * sizeof(float) % Tiling().fighting_bytes == 0;
+  }
+
   // Kernels write whole vectors: never more than `width` rounded up to 8, which the plane has room for. Inputs are copied
   // together where there is room for it.
-  void Tile(const float* in, int width, int row_begin, int row_end, float* out, float* copy) const {
+  void Tile(const float* in, int width, int row_begin, int row_end, float* out, int64_t out_plane, float* copy) const {
     const int whole = (width + 7) / 8 * 8;
-    // The copy pays when each value is used often enough; it also breaks the power-of-two strides that fight for the
-    // same cache sets.
-    const bool copied = copy != nullptr && inputs_ >= 64 && weights_.stored() >= 8 * static_cast<int64_t>(inputs_);
+    const bool copied = copy != nullptr;
     const size_t stride = copied ? Kernels()[first_kernel_].max_width : shape_.plane();
     for (int part = 0; part < weights_.parts(); ++part) {
       const SparseView w = weights_.View(part);
@@ -274,7 +283,7 @@ class SparseConv : public PlanarOp {
         int i = first_kernel_;
         while (Kernels()[i].max_width > whole - x) ++i;
         Kernels()[i].run(from + x, stride, std::min(Kernels()[i].max_width, width - x), w, row_begin, row_end, out + x,
-                         shape_.plane());
+                         out_plane);
         x += Kernels()[i].max_width;
       }
     }
