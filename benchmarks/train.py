@@ -5,9 +5,10 @@
 
 The bundled sample, and CIFAR-10 ResNet-8 and ResNet-20 of the assets with their 20,000 training images. Everything is
 scored on the written file in LiteRT, on test images that neither training nor the choice of the epoch has seen.
-Options of `train` are its defaults but for the epochs, for zeros that come little by little, as there is time for
-them, and for the learning rate where the row in the JSON file has one. Each row is kept in results/train.json as soon
-as it is there; a run leaves out rows that are, unless told to start afresh, and a training that was killed goes on.
+Options of `train` are its defaults but for the epochs and what the row in the JSON file has: zeros that come little by
+little, as there is time for them, a learning rate, the average of the weights. Where there are many epochs, a processor
+with AMX recovers in bfloat16. Each row is kept in results/train.json as soon as it is there; a run leaves out rows that
+are, unless told to start afresh, and a training that was killed goes on.
 """
 
 from __future__ import annotations
@@ -48,7 +49,7 @@ class Subject:
     train: Dataset
     test: Dataset
     epochs: dict[str, int]
-    rates: dict[str, float] = field(default_factory=dict)  # learning rates that are not the default
+    options: dict[str, dict[str, Any]] = field(default_factory=dict)  # of a case, where they are not the default
 
 
 def subjects() -> Iterator[Subject]:
@@ -62,10 +63,15 @@ def subjects() -> Iterator[Subject]:
     cifar = {"mlperf_tiny/ic_resnet8": "dtype=float32", "cifar10/resnet20": CIFAR}
     for name, preprocess in cifar.items() if ASSETS.is_dir() else ():
         files = [Dataset.open(ASSETS / f"cifar10/{part}.npz", preprocess=preprocess) for part in ("train20k", "test")]
-        is_small = name.endswith("resnet8")  # which needs many epochs, and takes larger steps
-        longer = {"channels": 120, "prune": 120} if is_small else {"channels": 6, "prune": 60}
-        rates = {"channels": 5e-3} if is_small else {}
-        yield Subject(name, ASSETS / f"{name}_float.tflite", *files, {"int8": 1, "cluster": 2, **longer}, rates)
+        is_small = name.endswith("resnet8")  # which needs many epochs
+        longer = {"channels": 160, "prune": 120} if is_small else {"channels": 6, "prune": 90}
+        patient = {"learning_rate": 5e-3, "average": 0.999, "precision": _precision()}
+        options = {case: patient for case in longer if longer[case] > 10}
+        yield Subject(name, ASSETS / f"{name}_float.tflite", *files, {"int8": 1, "cluster": 2, **longer}, options)
+
+
+def _precision() -> str:
+    return "bfloat16" if "amx_int8" in machine_facts().features else "float32"
 
 
 @dataclass(frozen=True)
@@ -152,9 +158,7 @@ def run(subject: Subject, technique: Technique, samples: int, limit: int) -> dic
     epochs = subject.epochs[technique.budget]
     slug = re.sub(r"\W+", "-", f"{subject.name} {technique.name} {epochs} {len(data)}")
     state = Path(tempfile.gettempdir()) / f"litesmith-benchmark-{slug}.checkpoint"
-    options = dict(technique.options)
-    if technique.budget in subject.rates:
-        options["learning_rate"] = subject.rates[technique.budget]
+    options = {**technique.options, **subject.options.get(technique.budget, {})}
     trained = train(original, data, epochs=epochs, checkpoint=state, **options)
     state.unlink(missing_ok=True)
     models = {"original": original, "post-training": post, "trained": trained.model}

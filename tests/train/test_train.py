@@ -197,9 +197,10 @@ class KilledError(Exception):
 TWO_STAGES: dict[str, Any] = {"qat": "int8", "prune": "0.5", "epochs": 4, "batch": 32}
 
 
+@pytest.mark.parametrize("average", [0.0, 0.9])
 @pytest.mark.parametrize("finished", [0, 2, 3], ids=["first epoch", "last of a stage", "last of all"])
 def test_a_run_that_is_killed_while_it_scores_an_epoch_ends_with_the_same_file(
-    finished: int, learned: Model, data: Dataset, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+    finished: int, average: float, learned: Model, data: Dataset, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     from litesmith.train._loop import Loop
 
@@ -211,12 +212,12 @@ def test_a_run_that_is_killed_while_it_scores_an_epoch_ends_with_the_same_file(
             raise KilledError
         finish(loop, epoch)
 
-    few = data.take(160)
+    few, options = data.take(160), {**TWO_STAGES, "average": average}
     monkeypatch.setattr(Loop, "_finish_epoch", kill)
     with pytest.raises(KilledError):
-        train(learned, few, checkpoint=state, **TWO_STAGES)
+        train(learned, few, checkpoint=state, **options)
     monkeypatch.undo()
-    resumed, straight = train(learned, few, checkpoint=state, **TWO_STAGES), train(learned, few, **TWO_STAGES)
+    resumed, straight = train(learned, few, checkpoint=state, **options), train(learned, few, **options)
 
     assert [(e.epoch, e.score) for e in resumed.result.curve] == [(e.epoch, e.score) for e in straight.result.curve]
     assert [e.loss for e in resumed.result.curve] == pytest.approx([e.loss for e in straight.result.curve])
@@ -339,6 +340,72 @@ def test_the_start_is_kept_where_training_makes_nothing_better(learned: Model, d
     assert spoilt.result.written == pytest.approx(spoilt.result.original, abs=0.03)
 
 
+def test_the_average_follows_the_weights_by_a_share_of_the_way() -> None:
+    import torch
+
+    from litesmith.train._average import Average
+
+    module = torch.nn.BatchNorm1d(1)  # a weight, statistics, and a counter that cannot be averaged
+    average = Average(module, 0.5)
+    with average.in_place():
+        assert module.weight.item() == 1.0  # nothing is averaged yet
+    for weight in (1.0, 3.0, 5.0):
+        module.weight.data.fill_(weight)
+        module.running_mean.fill_(10 * weight)
+        module.num_batches_tracked.add_(1)
+        average.add()
+
+    share = [1 - min(0.5, steps / (steps + 9)) for steps in (1, 2, 3)]
+    expected = 1.0 + share[1] * (3.0 - 1.0)
+    expected += share[2] * (5.0 - expected)
+    with average.in_place():
+        assert module.weight.item() == pytest.approx(expected)
+        assert module.running_mean.item() == pytest.approx(10 * expected)
+        assert module.num_batches_tracked.item() == 3
+    assert module.weight.item() == 5.0
+
+
+def test_the_average_is_what_is_scored_and_written(learned: Model, data: Dataset, held_out: Dataset) -> None:
+    options = {**FAST, "epochs": 2, "schedule": "constant", "qat": "int8", "validation": held_out}
+    last, mean = (train(learned, data, average=average, **options) for average in (0.0, 0.95))
+
+    assert mean.result.simulated == pytest.approx(mean.result.written, abs=0.005)
+    assert weights(mean.model).keys() == weights(last.model).keys()
+    assert any(not np.array_equal(w, weights(last.model)[name]) for name, w in weights(mean.model).items())
+
+
+def test_the_average_keeps_zeros_and_clusters(learned: Model, data: Dataset) -> None:
+    trained = train(learned, data, prune="0.5", pruning="gradual", cluster=8, average=0.9, **{**FAST, "epochs": 4})
+    pruned = [w for w in weights(trained.model).values() if (w == 0).mean() > 0.1]
+
+    assert sum((w == 0).sum() for w in pruned) / sum(w.size for w in pruned) == pytest.approx(0.5, abs=0.03)
+    assert all(len(np.unique(w)) <= 8 for w in pruned)
+
+
+def test_a_recovery_in_bfloat16_is_written_as_it_was_scored(
+    learned: Model, data: Dataset, held_out: Dataset, accuracy: Accuracy, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    from litesmith.train._module import GraphModule
+
+    seen: list[tuple[Any, bool]] = []
+    run = GraphModule.run
+
+    def watched(module: GraphModule, *arguments: Any) -> Any:
+        values = run(module, *arguments)
+        seen.append((values[module.graph.outputs[0]].dtype, module.training))
+        return values
+
+    monkeypatch.setattr(GraphModule, "run", watched)
+    options: dict[str, Any] = {**FAST, "epochs": 8, "precision": "bfloat16", "validation": held_out}
+    trained = train(learned, data, channels=0.6, qat="int8", **options)
+
+    kinds = {str(kind) for kind, is_training in seen if is_training}
+    assert kinds == {"torch.bfloat16", "torch.float32"}  # the recovery, and the rounding behind it
+    assert {str(kind) for kind, is_training in seen if not is_training} == {"torch.float32"}
+    assert abs(trained.result.simulated - trained.result.written) <= 0.005
+    assert accuracy(trained.model) >= accuracy(learned) - 0.05
+
+
 def test_patience_and_time_end_a_training(learned: Model, data: Dataset) -> None:
     idle = train(learned, data, patience=2, **{**FAST, "epochs": 50, "learning_rate": 1e-9})
     timed = train(learned, data, minutes=0.02, batch=32)
@@ -395,6 +462,8 @@ def test_results_become_json_and_plots(learned: Model, data: Dataset) -> None:
         ({"label_weight": 2.0}, "share from 0 to 1"),
         ({"task": "boxes"}, "choose one of auto, classes, values"),
         ({"patience": 0}, "at least 1, not 0"),
+        ({"average": 1.0}, "at least 0 and below 1"),
+        ({"precision": "float16"}, "choose one of float32, bfloat16"),
         ({"rules": ["float:ADD"]}, "give qat as well"),
         ({"minutes": 0.0}, "leaves nothing to train in"),
         ({"store": "zip"}, "cannot be stored"),

@@ -54,6 +54,12 @@ def command(
     label_weight: Annotated[float, typer.Option(help="Share of the labels in the loss.")] = 0.3,
     temperature: Annotated[float, typer.Option(help="Softens scores that are compared.")] = 4.0,
     feature_weight: Annotated[float, typer.Option(help="Weight of what the last layer reads.")] = 0.0,
+    average: Annotated[
+        float, typer.Option(help="Keep the running average of the weights: the share that outlives a step, 0.999.")
+    ] = 0.0,
+    precision: Annotated[
+        str, typer.Option(help="While recovering: float32, or bfloat16 for processors with AMX or AVX-512 BF16.")
+    ] = "float32",
     patience: Annotated[int | None, typer.Option(help="Stop after so many epochs without gain.")] = None,
     rule: Annotated[
         list[str] | None, typer.Option(help="Another scheme for some operators, 'float:SOFTMAX'. Again for more.")
@@ -101,6 +107,8 @@ def command(
         label_weight=label_weight,
         temperature=temperature,
         feature_weight=feature_weight,
+        average=average,
+        precision=precision,
         patience=patience,
         rules=tuple(rule or ()),
         head=head,

@@ -10,7 +10,7 @@ from __future__ import annotations
 import math
 import time
 from collections.abc import Callable, Iterator, Sequence
-from contextlib import contextmanager
+from contextlib import AbstractContextManager, contextmanager, nullcontext
 from dataclasses import asdict, dataclass, field
 from pathlib import Path
 from typing import Any, Protocol
@@ -22,7 +22,8 @@ from torch import Tensor, nn
 from litesmith.errors import OptimizeError, UsageError
 from litesmith.progress import task
 from litesmith.train import _checkpoint
-from litesmith.train._feed import Augment
+from litesmith.train._average import Average
+from litesmith.train._feed import Augment, Inputs
 from litesmith.train._lessons import Lessons
 from litesmith.train._module import GraphModule
 from litesmith.train._objective import Objective
@@ -30,6 +31,7 @@ from litesmith.train._result import Epoch
 
 OPTIMIZERS = ("adamw", "sgd")
 SCHEDULES = ("cosine", "constant", "linear")
+PRECISIONS = ("float32", "bfloat16")
 _USUAL_SIZE = 0.05
 """The root mean square of weights from which on the learning rate is taken as it is given."""
 
@@ -48,6 +50,8 @@ class LoopSettings:
     weight_decay: float = 0.0
     clip: float = 1.0
     scale_rate: float = 10.0  # how much faster learned scales move, relative to the learning rate
+    average: float = 0.0  # the share of the running average that outlives a step; 0 for the weights as they are
+    precision: str = "float32"  # of products in a step; scores are always in float32
     patience: int | None = None
     seed: int = 0
     augment: Augment = field(default_factory=Augment)
@@ -57,6 +61,7 @@ class LoopSettings:
         for name, value, known in (
             ("optimizer", self.optimizer, OPTIMIZERS),
             ("schedule", self.schedule, SCHEDULES),
+            ("precision", self.precision, PRECISIONS),
         ):
             if value not in known:
                 raise UsageError(f"there is no {name} {value!r}; choose one of {', '.join(known)}")
@@ -65,6 +70,8 @@ class LoopSettings:
                 f"training needs at least 1 epoch, 1 sample a step and a learning rate above 0; got {self.epochs}, "
                 f"{self.batch} and {self.learning_rate}"
             )
+        if not 0 <= self.average < 1:
+            raise UsageError(f"average is the share that outlives a step, at least 0 and below 1, not {self.average:g}")
         if self.patience is not None and self.patience < 1:
             raise UsageError(
                 f"patience is the number of epochs without gain to wait for, at least 1, not {self.patience}"
@@ -160,6 +167,7 @@ class Loop:
         self.identity, self.earlier = identity, earlier or Earlier()
         self.steps_per_epoch = math.ceil(len(training) / settings.batch)
         self.optimizer, self._rates = _optimizer(module, settings)
+        self.average = Average(module, settings.average) if settings.average else None
         self.step = 0
         self.seconds = 0.0
         self.curve: list[Epoch] = []
@@ -251,7 +259,7 @@ class Loop:
         labels = self.training.labels_of(positions, epoch)
         generator = torch.Generator().manual_seed(self.settings.seed * 1_000_003 + self.step)
         inputs = self.training.augment.noisy(inputs, generator)
-        student = self.module.run(self.module.feed(inputs), self.objective.kept())
+        student = self._answers(inputs)
         loss = self.objective.loss(student, teacher, labels if self.objective.labelled else None)
         if not torch.isfinite(loss):
             raise OptimizeError(
@@ -262,8 +270,15 @@ class Loop:
         if self.settings.clip:
             nn.utils.clip_grad_norm_(list(self.module.weights.parameters()), self.settings.clip)
         self.optimizer.step()
+        if self.average is not None and all(hook.is_done(progress) for hook in self.hooks):
+            self.average.add()
         self.loss_sum += float(loss.detach())
         self.step += 1
+
+    def _answers(self, inputs: Inputs) -> dict[int, Tensor]:
+        with torch.autocast("cpu", torch.bfloat16, enabled=self.settings.precision == "bfloat16"):
+            values = self.module.run(self.module.feed(inputs), self.objective.kept())
+        return {tensor: value.float() if value.dtype == torch.bfloat16 else value for tensor, value in values.items()}
 
     def _rate(self, progress: float) -> float:
         settings = self.settings
@@ -276,9 +291,13 @@ class Loop:
 
     # ---------------------------------------------------------------- the score
 
-    @torch.no_grad()
     def score(self) -> float:
-        """Return the mean score of the validation samples in PyTorch."""
+        """Return the mean score of the validation samples in PyTorch, with the average of the weights where there is one."""
+        with self._averaged():
+            return self._score()
+
+    @torch.no_grad()
+    def _score(self) -> float:
         self.module.eval()
         points = []
         for positions in self.validation.blocks():
@@ -308,7 +327,11 @@ class Loop:
             self.best = (number, score, self._weights())
 
     def _weights(self) -> dict[str, Tensor]:
-        return {name: value.clone() for name, value in self.module.state_dict().items()}
+        with self._averaged():
+            return {name: value.clone() for name, value in self.module.state_dict().items()}
+
+    def _averaged(self) -> AbstractContextManager[None]:
+        return nullcontext() if self.average is None else self.average.in_place()
 
     def _epochs_in_all(self) -> int:
         return self.earlier.epochs_in_all or self.settings.epochs
@@ -348,6 +371,7 @@ class Loop:
             "identity": self.identity,
             "module": self.module.state_dict(),
             "optimizer": {} if self.ended else self.optimizer.state_dict(),
+            "average": None if self.average is None else (self.average.steps, self.average.values),
             "step": self.step,
             "seconds": self.seconds,
             "loss_sum": self.loss_sum,
@@ -368,6 +392,8 @@ class Loop:
         self.module.load_state_dict(state["module"])
         if not state["ended"]:
             self.optimizer.load_state_dict(state["optimizer"])
+        if self.average is not None:
+            self.average.steps, self.average.values = state["average"]
         self.step, self.seconds, self.loss_sum = state["step"], state["seconds"], state["loss_sum"]
         self.unready, self.ended = state["unready"], state["ended"]
         self.curve = [Epoch(**point) for point in state["curve"]]

@@ -48,6 +48,8 @@ def train(
     label_weight: float = 0.3,
     temperature: float = 4.0,
     feature_weight: float = 0.0,
+    average: float = 0.0,
+    precision: str = "float32",
     patience: int | None = None,
     rules: Sequence[Rule | str] = (),
     head: str = "auto",
@@ -95,6 +97,10 @@ def train(
         label_weight: the share of the labels in the loss; the teacher has the rest.
         temperature: by which scores are divided before teacher and student are compared.
         feature_weight: adds the distance of what the last layer reads.
+        average: score and keep the running average of the weights, of which this share outlives a step: 0.999. It begins
+            when all zeros and clusters are in place.
+        precision: of the products while zeros or fewer channels are recovered from: "bfloat16" is twice as fast where the
+            processor has instructions for it (AMX, AVX-512 BF16), and slower elsewhere.
         patience: stop after so many epochs without a better score.
         rules: other schemes for single operators, as in ``quantize``.
         head: the scheme of the last layer, as in ``quantize``.
@@ -133,6 +139,8 @@ def train(
         weight_decay=weight_decay,
         clip=clip,
         augment=Augment.parse(augment or "none"),
+        average=average,
+        precision=precision,
         patience=patience,
         seed=seed,
     )

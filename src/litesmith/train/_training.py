@@ -133,7 +133,8 @@ class Training:
         hooks = self._hooks(stage, zeros_stay=bool(earlier.states) or self.wish.pruning == "second-order")
         if stage.refines and self.wish.qat is not None:
             self._quantize(student)
-        settings = stage.settings
+        # What is rounded to integers is simulated to the bit.
+        settings = replace(stage.settings, precision="float32") if stage.refines else stage.settings
         if not _samples_are_independent(self.module, self.samples[0]):
             settings = replace(settings, batch=1)
             if last:
