@@ -245,6 +245,52 @@ inline __m512 cvtepi32_ps(__m512i v) {
   for (int i = 0; i < r.kCount; ++i) r.at[i] = static_cast<float>(x.at[i]);
   return static_cast<__m512>(r);
 }
+// The nearest integer, halves to even; the smallest where there is none.
+inline __m512i cvtps_epi32(__m512 v) {
+  const Lanes<float, __m512> x(v);
+  Lanes<int32_t> r;
+  for (int i = 0; i < r.kCount; ++i) {
+    const bool fits = x.at[i] < 2147483648.0f && x.at[i] >= -2147483648.0f;
+    r.at[i] = fits ? static_cast<int32_t>(__builtin_nearbyintf(x.at[i])) : INT32_MIN;
+  }
+  return static_cast<__m512i>(r);
+}
+inline __m512i cvtepi16_epi32(__m256i v) {
+  const Lanes<int16_t, __m256i> x(v);
+  Lanes<int32_t> r;
+  for (int i = 0; i < r.kCount; ++i) r.at[i] = x.at[i];
+  return static_cast<__m512i>(r);
+}
+inline __m256i maskz_loadu_epi16(unsigned mask, const int16_t* p) {
+  Lanes<int16_t, __m256i> r;
+  for (int i = 0; i < r.kCount; ++i) {
+    if ((mask >> i) & 1) r.at[i] = p[i];
+  }
+  return static_cast<__m256i>(r);
+}
+inline __m512i mullo_epi32(__m512i a, __m512i b) {
+  return Each<uint32_t>(a, b, [](uint32_t x, uint32_t y) { return x * y; });
+}
+inline __m512i sllv_epi32(__m512i a, __m512i b) {
+  return Each<uint32_t>(a, b, [](uint32_t x, uint32_t y) { return y > 31 ? 0 : x << y; });
+}
+inline __m512i and_si512(__m512i a, __m512i b) {
+  return Each<uint32_t>(a, b, [](uint32_t x, uint32_t y) { return x & y; });
+}
+inline __mmask16 cmpgt_epi32_mask(__m512i a, __m512i b) {
+  const Lanes<int32_t> x(a), y(b);
+  unsigned mask = 0;
+  for (int i = 0; i < x.kCount; ++i) mask |= static_cast<unsigned>(x.at[i] > y.at[i]) << i;
+  return static_cast<__mmask16>(mask);
+}
+inline __m512i mask_add_epi32(__m512i otherwise, unsigned mask, __m512i a, __m512i b) {
+  const Lanes<uint32_t> x(a), y(b);
+  Lanes<uint32_t> r(otherwise);
+  for (int i = 0; i < r.kCount; ++i) {
+    if ((mask >> i) & 1) r.at[i] = x.at[i] + y.at[i];
+  }
+  return static_cast<__m512i>(r);
+}
 inline __m512 min_ps(__m512 a, __m512 b) {
   return Each<float>(a, b, [](float x, float y) { return x < y ? x : y; });
 }
@@ -308,6 +354,15 @@ inline __m512 max_ps(__m512 a, __m512 b) {
 #define _mm512_add_ps(a, b) plain::add_ps(a, b)
 #define _mm512_mul_ps(a, b) plain::mul_ps(a, b)
 #define _mm512_cvtepi32_ps(v) plain::cvtepi32_ps(v)
+#define _mm512_set1_epi64(x) plain::Same<int64_t, __m512i>(x)
+#define _mm512_cvtps_epi32(v) plain::cvtps_epi32(v)
+#define _mm512_cvtepi16_epi32(v) plain::cvtepi16_epi32(v)
+#define _mm256_maskz_loadu_epi16(mask, p) plain::maskz_loadu_epi16(mask, p)
+#define _mm512_mullo_epi32(a, b) plain::mullo_epi32(a, b)
+#define _mm512_sllv_epi32(a, b) plain::sllv_epi32(a, b)
+#define _mm512_and_si512(a, b) plain::and_si512(a, b)
+#define _mm512_cmpgt_epi32_mask(a, b) plain::cmpgt_epi32_mask(a, b)
+#define _mm512_mask_add_epi32(otherwise, mask, a, b) plain::mask_add_epi32(otherwise, mask, a, b)
 #define _mm512_min_ps(a, b) plain::min_ps(a, b)
 #define _mm512_max_ps(a, b) plain::max_ps(a, b)
 

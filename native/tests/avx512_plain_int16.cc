@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
-// The AVX-512 int16 kernels, compiled for a machine without AVX-512.
+// The AVX-512 int16 operators, compiled for a machine without AVX-512.
 #include "avx512_in_plain_cpp.h"
 
-#define FillAvx512Vnni FillAvx512VnniPlain
-#include "kernels/avx512vnni.cc"
+#define FillAvx512Int16 FillAvx512Int16Plain
+#include "kernels/avx512_int16.cc"

@@ -25,6 +25,7 @@ namespace litesmith {
 
 #if defined(__x86_64__)
 void FillAvx512VnniPlain(KernelTable* table);
+void FillAvx512Int16Plain(KernelTable* table);
 void FillAvx512FloatPlain(KernelTable* table);
 #endif
 
@@ -41,6 +42,7 @@ std::vector<Tier> TestedTiers() {
     static KernelTable plain = *avx2->table;
     plain.tier = "avx512 for tests";
     FillAvx512VnniPlain(&plain);
+    FillAvx512Int16Plain(&plain);
     FillAvx512FloatPlain(&plain);
     tiers.push_back({plain.tier, &plain, avx2->cpu_has_it, true});
   }

@@ -11,6 +11,7 @@ void FillAvx2Int16(KernelTable* table);
 void FillAvx2Float(KernelTable* table);
 void FillAvx2Hybrid(KernelTable* table);
 void FillAvx512Vnni(KernelTable* table);
+void FillAvx512Int16(KernelTable* table);
 void FillAvx512Float(KernelTable* table);
 void FillNeonDot(KernelTable* table);
 

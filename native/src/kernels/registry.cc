@@ -28,7 +28,7 @@ std::vector<Tier> MakeTiers() {
 #if defined(__x86_64__)
   tiers.push_back({"avx512vnni",
                    Complete("avx512vnni", CpuHasAvx512Vnni,
-                            {FillAvx2Int16, FillAvx2Float, FillAvx2Hybrid, FillAvx512Vnni, FillAvx512Float}),
+                            {FillAvx2Int16, FillAvx2Float, FillAvx2Hybrid, FillAvx512Vnni, FillAvx512Int16, FillAvx512Float}),
                    CpuHasAvx512Vnni, true});
   tiers.push_back({"avx2", Complete("avx2", CpuHasAvx2, {FillAvx2Int16, FillAvx2Float, FillAvx2Hybrid}), CpuHasAvx2, false});
 #elif defined(__aarch64__)

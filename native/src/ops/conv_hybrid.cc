@@ -165,14 +165,15 @@ class ConvHybrid : public Op {
   // Rounds the pixels under a task by one step, and returns it.
   float RoundBlock(const float* in, const ConvTask& task, int16_t* rows) const {
     const int k = patches_.values(), k_padded = gemms_[0].k_padded();
+    const float* pixels[kPixelsPerBlock];
+    patches_.FindUnder(in + task.group * patches_.group_in(), task.first, task.pixels, pixels);
     if (patches_.is_pointwise() && k == k_padded) {
-      return gemms_[0].Round(patches_.Under(in, task.first), task.pixels * k, task.pixels * k, rows);
+      return gemms_[0].Round(pixels[0], task.pixels * k, task.pixels * k, rows);
     }
-    const auto pixel = [&](int i) { return patches_.Under(in, task.first + i) + task.group * patches_.group_in(); };
     Largest most;
-    for (int i = 0; i < task.pixels; ++i) most.Add(kernels_.f32_max_abs.run(pixel(i), k));
+    for (int i = 0; i < task.pixels; ++i) most.Add(kernels_.f32_max_abs.run(pixels[i], k));
     const float step = gemms_[0].StepOf(most.value());
-    for (int i = 0; i < task.pixels; ++i, rows += k_padded) gemms_[0].RoundBy(step, pixel(i), k, k_padded, rows);
+    for (int i = 0; i < task.pixels; ++i, rows += k_padded) gemms_[0].RoundBy(step, pixels[i], k, k_padded, rows);
     return step;
   }
 

@@ -73,9 +73,7 @@ class Conv16 : public Op {
       const ConvTask task = tasks[index];
       const int16_t* rows[kPixelsPerBlock];
       if (in_place_) {
-        for (int i = 0; i < task.pixels; ++i) {
-          rows[i] = patches_.Under(in, task.first + i) + task.group * patches_.group_in();
-        }
+        patches_.FindUnder(in + task.group * patches_.group_in(), task.first, task.pixels, rows);
       } else {
         const int k = gemms_[0].k_padded();
         auto* gathered = reinterpret_cast<int16_t*>(args.scratch + worker * WorkerBytes());

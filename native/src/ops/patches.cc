@@ -44,20 +44,6 @@ Patches::Frame Patches::FrameOfZeros() const {
           extent(x_, in_[2], kernel_w_, params_.stride_width, params_.dilation_width)};
 }
 
-void Patches::FindUnder(const Frame& frame, const int16_t* framed, int first, int count, const int16_t** rows) const {
-  int x = first % x_.out, y = first / x_.out % y_.out, b = first / x_.out / y_.out;
-  const int64_t step = static_cast<int64_t>(params_.stride_width) * in_[3];
-  while (count > 0) {
-    const int64_t line = static_cast<int64_t>(b) * frame.height + y * params_.stride_height;
-    const int16_t* at = framed + line * frame.width * in_[3] + x * step;
-    const int here = std::min(count, x_.out - x);
-    for (int i = 0; i < here; ++i, at += step) *rows++ = at;
-    count -= here;
-    x = 0;
-    if (++y == y_.out) y = 0, ++b;
-  }
-}
-
 void Patches::Gather(const int16_t* in, int first, int count, int group, int16_t* to, int stride) const {
   int x = first % x_.out, y = first / x_.out % y_.out, b = first / x_.out / y_.out;
   const int64_t image = static_cast<int64_t>(in_[1]) * in_[2] * in_[3], line = static_cast<int64_t>(in_[2]) * in_[3];

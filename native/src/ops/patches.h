@@ -31,14 +31,6 @@ class Patches {
   // False when the input is not one the weights fit.
   bool Infer(const Shape& in, int out_channels, Shape* out);
 
-  // The input pixel under output pixel `pixel` where they are one to one.
-  template <class T>
-  const T* Under(const T* in, int pixel) const {
-    const int x = pixel % x_.out, y = pixel / x_.out % y_.out, b = pixel / x_.out / y_.out;
-    const int64_t row = static_cast<int64_t>(b) * in_[1] + y * params_.stride_height;
-    return in + (row * in_[2] + x * params_.stride_width) * in_[3];
-  }
-
   bool has_rows_together() const { return groups_ == 1 && params_.dilation_width == 1; }
   // With zeros around it, an image has every row of a kernel together, and needs no gathering; not too many zeros.
   bool can_be_framed() const { return has_rows_together() && (kernel_h_ - 1) * params_.dilation_height <= 64; }
@@ -52,7 +44,25 @@ class Patches {
     return static_cast<int64_t>(params_.dilation_height) * frame.width * in_[3];
   }
   // Where the values under output pixels [first, first + count) begin in framed images that follow each other.
-  void FindUnder(const Frame& frame, const int16_t* framed, int first, int count, const int16_t** rows) const;
+  template <class T>
+  void FindUnder(const Frame& frame, const T* framed, int first, int count, const T** rows) const {
+    int x = first % x_.out, y = first / x_.out % y_.out, b = first / x_.out / y_.out;
+    const int64_t step = static_cast<int64_t>(params_.stride_width) * in_[3];
+    while (count > 0) {
+      const int64_t line = static_cast<int64_t>(b) * frame.height + y * params_.stride_height;
+      const T* at = framed + line * frame.width * in_[3] + x * step;
+      const int here = std::min(count, x_.out - x);
+      for (int i = 0; i < here; ++i, at += step) *rows++ = at;
+      count -= here;
+      x = 0;
+      if (++y == y_.out) y = 0, ++b;
+    }
+  }
+  // The same for images as they are, where pixels are one to one.
+  template <class T>
+  void FindUnder(const T* in, int first, int count, const T** rows) const {
+    FindUnder(Frame{0, 0, in_[1], in_[2]}, in, first, count, rows);
+  }
 
   // The values under output pixels [first, first + count), zeros outside the image; `stride` of them each, zeros behind
   // the last.
