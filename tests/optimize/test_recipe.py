@@ -88,6 +88,13 @@ def test_any_recipe_comes_back(recipe: Recipe) -> None:
         ("int8 + relaxed:SOFTMAX", "relaxed:SOFTMAX: relaxed is said of a whole model"),
         ("float16(percentile)", "no option 'percentile'"),
         ("int8)(", "not a step"),
+        ("channels(2.0)", r"'channels\(2\)' makes no sense: the share of channels to keep must be above 0"),
+        ("channels(0.5, max_macs=0.5)", "give one of keep, max_macs and max_latency_ms, not 2"),
+        ("channels(multiple=0)", "multiples of 1 or more"),
+        ("prune(3)", "below 1, not 3"),
+        ("prune(0.8, 2:4)", "always has a sparsity of 0.5"),
+        ("cluster(0)", "2 clusters or more, not 0"),
+        ("int8 → fold(1)", "2 or more channels, not 1"),
     ],
 )
 def test_mistakes_in_text_are_named(text: str, message: str) -> None:

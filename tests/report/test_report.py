@@ -19,7 +19,7 @@ import litesmith
 from litesmith import samples
 from litesmith.accuracy import diagnose
 from litesmith.errors import UsageError
-from litesmith.measure import bench, machine_facts, profile
+from litesmith.measure import Profile, bench, machine_facts, profile
 from litesmith.report import Drawing, Table, page_of, render, report, write_plots
 from litesmith.report._drawing import Dot, Path2D, Rect, Words
 from litesmith.report._plots import Mark, curves, scatter, timeline
@@ -206,6 +206,16 @@ def test_where_the_download_counts_the_page_speaks_of_it(tuned: Tuned) -> None:
     assert "3.9 times smaller to download (1800.0 kB through gzip, not 7000.0 kB)" in page.summary
     assert "top1 against download" in [drawing.title for drawing in page.drawings()]
     assert not re.search("(to|against) download", render(other))
+
+
+def test_the_summary_of_a_profile_compares_times_of_one_run(results: dict[str, Result]) -> None:
+    """The share of a kind is that of the operators' time: the profiler itself may take longer than a small model."""
+    found = results["profile"]
+    assert isinstance(found, Profile)
+    top = found.by_kind()[0]
+    share = 100 * top.mean_us / sum(operator.mean_us for operator in found.operators)
+
+    assert page_of(found).summary.endswith(f"; {top.kind} has {share:.0f} % of the operators' time.")
 
 
 @pytest.mark.parametrize("name", ["tune", "choose", "train", "profile", "diagnose", "bench"])

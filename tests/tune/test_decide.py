@@ -184,6 +184,19 @@ def test_the_bound_to_blame_is_the_one_that_keeps_the_nearest_out() -> None:
     assert set(excesses(trials[3], budget, 0.01)) == {"drop", "latency"}
 
 
+def test_files_that_were_too_slow_to_score_tell_which_bound_is_in_the_way() -> None:
+    def too_slow(number: int, recipe: str, ms: float, size: int) -> Trial:
+        made = _verified(number, recipe, 0.9, ms, size)
+        return replace(made, status="stopped", score=None, timing=None, threads=(), about_ms=ms)
+
+    trials = [_verified(0, "", 0.92, 4.0, 1000, held=0.0), too_slow(1, "small", 3.0, 100), too_slow(2, "big", 3.0, 900)]
+    verdict = decide(trials, Budget(max_drop=0.01, max_latency_ms=0.01, max_size_bytes=500), 0.01)
+
+    assert verdict.blame == "latency"
+    assert verdict.nearest[:2] == (1, 2)
+    assert any("keeps small out: it takes about 3 ms, and was not scored" in reason for reason in verdict.reasons)
+
+
 # ---------------------------------------------------------------- candidates
 
 

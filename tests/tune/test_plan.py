@@ -13,7 +13,7 @@ from pathlib import Path
 import pytest
 from tests.tune.conftest import OPTIONS, Command
 
-from litesmith import samples
+from litesmith import quantize, samples
 from litesmith.tune import Budget, Plan, Tuned
 from litesmith.tune._journal import Journal
 from litesmith.tune._measuring import Measuring, thread_counts
@@ -110,6 +110,24 @@ def test_the_plan_is_told_before_anything_is_tried(litesmith: Command) -> None:
     assert "disk" in told.stdout.partition("top1 on")[0]
     assert Tuned.from_json(as_json.stdout).winner is not None
     assert "plan: trials 2, time about" in as_json.stderr
+
+
+def test_the_plan_knows_the_time_limit(litesmith: Command) -> None:
+    words = ("tune", samples.path(), "--data", samples.path("fashion-test.npz"), *OPTIONS, "--plan")
+    short, long = (litesmith(*words, "--time", limit) for limit in ("30s", "10h"))
+
+    assert "cut short so that it ends after about 30 s" in " ".join(short.stdout.split()), short.stdout + short.stderr
+    assert "cut short" not in long.stdout
+
+
+def test_a_file_that_is_quantized_already_is_told(litesmith: Command, tmp_path: Path) -> None:
+    quantize(samples.model(), scheme="dynamic").model.save(tmp_path / "small.tflite")
+    words = ("tune", "small.tflite", "--data", samples.path("fashion-test.npz"), *OPTIONS, "--only", "float16")
+    told = " ".join(litesmith(*words).stdout.split())
+
+    assert "! failed: float16: the model is quantized already" in told
+    assert "! the row 'float' is the file as it was given" in told
+    assert "the float model here" not in told
 
 
 @pytest.mark.parametrize(("seconds", "tried"), [(0.05, 1), (600.0, 0)])

@@ -40,7 +40,8 @@ def show(result: Demo) -> None:
     out.heading("The model")
     out.line(f"{inspection.description}; {out.count_text(inspection.parameters)} parameters")
     out.line(
-        f"one inference takes {result.profile.unprofiled_us / 1000:.3f} ms, {100 * top.share:.0f} % of it in {top.kind}"
+        f"one inference takes {result.profile.unprofiled_us / 1000:.3f} ms; {top.kind} has "
+        f"{100 * top.mean_us / result.profile.operators_us:.0f} % of the operators' time"
     )
     advice = result.tuned.advice
     if advice is not None:

@@ -166,11 +166,13 @@ def _expected(planned: Plan) -> list[tuple[str, str]]:
     low, high = planned.seconds
     fewest, most = planned.trials
     times = [_duration(seconds) for seconds in (low, high)]
+    ends = planned.limit_s is not None and planned.limit_s < high
+    limit = f", cut short so that it ends after about {_duration(planned.limit_s or 0)}" if ends else ""
     return [
         ("trials", " to ".join(str(count) for count in dict.fromkeys((fewest, most)))),
         (
             "time",
-            f"about {' to '.join(dict.fromkeys(times))} with {out.plural(planned.workers, 'process', 'processes')}",
+            f"about {' to '.join(dict.fromkeys(times))} with {out.plural(planned.workers, 'process', 'processes')}{limit}",
         ),
         ("memory", out.bytes_text(planned.memory_bytes)),
         ("disk", out.bytes_text(planned.disk_bytes)),
@@ -219,23 +221,25 @@ def show(result: Tuned) -> None:
     shown = [first, *(t for t in result.trials if t.number in result.front and t.number != 0)]
     if winner is not None and winner not in shown:
         shown.append(winner)
-    out.table(
-        ["", "recipe", result.metric, "drop", "ms", _weight(result), "held out", "drop"],
-        [(_mark(trial, result), *_row(trial, result)) for trial in shown],
-        left=2,
-    )
+    heading = ["", "recipe", result.metric, "drop", "ms", _weight(result), "held out", "drop"]
+    out.table(heading, [(_mark(trial, result), *_row(trial, result)) for trial in shown], left=2)
     if result.device:
         out.line(f"ms were measured on {result.device}: {result.machine.cpu}, {result.machine.cores} cores")
     counts = {s: sum(t.status == s for t in result.trials) for s in ("done", "stopped", "failed")}
+    shown_as = (
+        "★ is the winner, the others are the Pareto front" if winner is not None else "these are the Pareto front"
+    )
     out.line(
         f"{len(result.trials)} trials ({counts['stopped']} stopped early, {counts['failed']} failed) in "
-        f"{_duration(result.seconds)} with {result.workers} processes; ★ is the winner, the others are the Pareto front"
+        f"{_duration(result.seconds)} with {result.workers} processes; {shown_as}"
     )
     for reason in result.verdict.reasons:
         out.line(f"{'★' if winner is not None else '✗'} {reason}")
-    for number in result.verdict.nearest:
-        trial = next(t for t in result.trials if t.number == number)
-        out.line(f"  near: {' · '.join(str(cell) for cell in _row(trial, result) if cell)}")
+    if result.verdict.nearest:
+        near = [t for n in result.verdict.nearest for t in result.trials if t.number == n]
+        out.table(["nearest", *heading[2:]], [_row(trial, result) for trial in near], left=1)
+    for reason, names in _failures(result).items():
+        out.line(f"! failed: {', '.join(names)}: {reason}")
     for on in (a for a in result.accelerators if a.best and a.latency_ms is not None):
         name = next(t for t in result.trials if t.number == on.trial).name
         out.line(f"· {name} is fastest on {on.name}: {on.latency_ms:.3f} ms")
@@ -250,6 +254,15 @@ def _weight(result: Tuned) -> str:
     return "download" if result.budget.minimize == "download" else "size"
 
 
+def _failures(result: Tuned) -> dict[str, list[str]]:
+    """Return the candidates that failed, by the reason."""
+    found: dict[str, list[str]] = {}
+    for trial in result.trials:
+        if trial.status == "failed":
+            found.setdefault(trial.reason, []).append(trial.name)
+    return found
+
+
 def _mark(trial: Trial, result: Tuned) -> str:
     return "★" if result.winner is not None and trial.number == result.winner.number else ""
 
@@ -260,7 +273,8 @@ def _row(trial: Trial, result: Tuned) -> tuple[str, ...]:
     where = (
         "" if best is None else f" {best.accelerator}" if best.accelerator else f" ×{best.threads}" * (best.threads > 1)
     )
-    latency = "" if best is None else f"{best.median_ms:.3f}{where}"
+    about = "" if trial.about_ms is None else f"≈ {trial.about_ms:.3g}"
+    latency = about if best is None else f"{best.median_ms:.3f}{where}"
     held = trial.held_out
     return (
         trial.name,

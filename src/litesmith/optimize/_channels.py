@@ -145,7 +145,7 @@ def channels(
         UsageError: none or several of keep, max_macs and max_latency_ms, or one that makes no sense.
         OptimizeError: nothing can be removed, a budget cannot be met, or a plan would empty a layer.
     """
-    wanted = _check_options(keep, max_macs, max_latency_ms, multiple)
+    wanted = check_options(keep, max_macs, max_latency_ms, multiple)
     source, notes = _as_float(model)
     signature, subgraph = entry_points(source)[0]
     trace = Trace(source.subgraphs[subgraph], held_elsewhere(source, subgraph))
@@ -221,7 +221,8 @@ def _refuse_slow(latency_ms: float, most_ms: float) -> None:
         )
 
 
-def _check_options(keep: float | None, max_macs: float | None, max_latency_ms: float | None, multiple: int) -> str:
+def check_options(keep: float | None, max_macs: float | None, max_latency_ms: float | None, multiple: int) -> str:
+    """Refuse options that make no sense; returns them in words."""
     given = [(n, v) for n, v in (("keep", keep), ("macs", max_macs), ("latency", max_latency_ms)) if v is not None]
     if len(given) != 1:
         raise UsageError(f"give one of keep, max_macs and max_latency_ms, not {len(given)} of them")

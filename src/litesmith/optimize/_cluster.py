@@ -138,7 +138,7 @@ def cluster(
         UsageError: an option that makes no sense.
         OptimizeError: a rule matches nothing, or weights are not float.
     """
-    _check_clusters(clusters)
+    check_clusters(clusters)
     if start not in STARTS:
         raise UsageError(f"there is no start {start!r}; choose one of {', '.join(STARTS)}")
     source = unpack_sparse(model)
@@ -165,7 +165,8 @@ def cluster(
     return Clustered(result, ClusterCoverage(clusters, per_channel, start, bool(fitted), counted, both, tuple(notes)))
 
 
-def _check_clusters(clusters: float) -> None:
+def check_clusters(clusters: float) -> None:
+    """Refuse a number of clusters that there cannot be."""
     if clusters != int(clusters) or clusters < 2:
         raise UsageError(f"there must be 2 clusters or more, not {clusters:g}")
 
@@ -179,7 +180,7 @@ def _targets(
     for layer in layers:
         rule = by_rule.get((layer.subgraph, layer.operator))
         if rule is not None and rule.number is not None:
-            _check_clusters(rule.number)
+            check_clusters(rule.number)
         if layer.is_shared:
             reasons[layer] = "it has the weights of a layer before it"
         elif rule is not None and rule.action == "skip":

@@ -14,12 +14,12 @@ from collections.abc import Sequence
 from typing import Any
 
 from litesmith.model import Model
-from litesmith.optimize._channels import Narrowed, channels
-from litesmith.optimize._cluster import Clustered, cluster
+from litesmith.optimize._channels import Narrowed, channels, check_options
+from litesmith.optimize._cluster import Clustered, check_clusters, cluster
 from litesmith.optimize._cluster_kmeans import STARTS
-from litesmith.optimize._fold import DEFAULT_WIDTH, Folded, fold
+from litesmith.optimize._fold import DEFAULT_WIDTH, Folded, check_width, fold
 from litesmith.optimize._prune import BUDGETS, METHODS, Pruned, prune
-from litesmith.optimize._prune_patterns import PATTERNS
+from litesmith.optimize._prune_patterns import PATTERNS, check_pattern
 from litesmith.optimize._prune_store import STORES, Stored, stored
 from litesmith.optimize._recipe import QUANTIZING, Option, Step, StepKind, register_step
 
@@ -35,19 +35,34 @@ def _given(step: Step, *names: str) -> dict[str, Any]:
 
 
 def _prune(model: Model, step: Step, data: Any) -> Pruned:
-    options = _given(step, "pattern", "method", "budget", "samples", "store", "reorder", "seed")
-    if "block" in step.options:
-        options["pattern"] = step.get("block")
+    options = _given(step, "method", "budget", "samples", "store", "reorder", "seed")
+    options["pattern"] = _pattern(step)
     if step.get("method") == "magnitude":
         data = None
     return prune(model, sparsity=step.get("sparsity"), data=data, rules=_rules(step), **options)
 
 
+def _pattern(step: Step) -> str:
+    return str(step.get("block" if "block" in step.options else "pattern"))
+
+
+def _check_prune(step: Step) -> None:
+    check_pattern(_pattern(step), step.get("sparsity"))
+
+
 def _channels(model: Model, step: Step, data: Any) -> Narrowed:
-    options = _given(step, "keep", "max_macs", "max_latency_ms", "multiple", "repair", "samples", "seed")
-    if not {"keep", "max_macs", "max_latency_ms"} & set(options):
-        options["keep"] = step.get("keep")
-    return channels(model, data=data, rules=_rules(step), **options)
+    options = _given(step, "multiple", "repair", "samples", "seed")
+    return channels(model, data=data, rules=_rules(step), **_target(step), **options)
+
+
+def _target(step: Step) -> dict[str, Any]:
+    """Return how much of the channels stays, in the way that was asked for."""
+    return _given(step, "keep", "max_macs", "max_latency_ms") or {"keep": step.get("keep")}
+
+
+def _check_channels(step: Step) -> None:
+    target = _target(step)
+    check_options(target.get("keep"), target.get("max_macs"), target.get("max_latency_ms"), step.get("multiple"))
 
 
 def _cluster(model: Model, step: Step, data: Any) -> Clustered:
@@ -79,6 +94,7 @@ register_step(
         _channels,
         number="keep",
         stage=QUANTIZING - 30,
+        check=_check_channels,
     ),
 )
 register_step(
@@ -99,6 +115,7 @@ register_step(
         _prune,
         number="sparsity",
         stage=QUANTIZING - 20,
+        check=_check_prune,
     ),
 )
 register_step(
@@ -117,9 +134,17 @@ register_step(
         _cluster,
         number="clusters",
         stage=QUANTIZING - 10,
+        check=lambda step: check_clusters(step.get("clusters")),
     ),
 )
 register_step(
-    "fold", StepKind({"width": Option(int, default=DEFAULT_WIDTH)}, _fold, number="width", stage=QUANTIZING - 5)
+    "fold",
+    StepKind(
+        {"width": Option(int, default=DEFAULT_WIDTH)},
+        _fold,
+        number="width",
+        stage=QUANTIZING - 5,
+        check=lambda step: check_width(step.get("width")),
+    ),
 )
 register_step("sparse", StepKind({"half": Option(bool, default=False)}, _sparse, stage=QUANTIZING + 10))

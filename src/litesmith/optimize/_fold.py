@@ -87,8 +87,7 @@ def fold(model: Model, *, width: int = DEFAULT_WIDTH) -> Folded:
         >>> [layer.pixels for layer in folded.coverage.layers]
         [4, 4, 4, 4, 2, 2, 2, 2]
     """
-    if width < 2:
-        raise UsageError(f"the width must be 2 or more channels, not {width}")
+    check_width(width)
     if not _has_one_way_in(model):
         raise OptimizeError(
             "only a model with one entry can be folded; this has several signatures, each a graph of its own"
@@ -116,6 +115,12 @@ def fold(model: Model, *, width: int = DEFAULT_WIDTH) -> Folded:
         difference=found,
     )
     return Folded(made, coverage)
+
+
+def check_width(width: int) -> None:
+    """Refuse a width that no folded layer can have."""
+    if width < 2:
+        raise UsageError(f"the width must be 2 or more channels, not {width}")
 
 
 def thin_layers(model: Model, width: int = DEFAULT_WIDTH) -> dict[int, int]:

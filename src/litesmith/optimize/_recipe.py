@@ -74,6 +74,7 @@ class StepKind:
     """A kind of step: its options, which of them an unnamed number sets, what it does, and when it may come.
 
     A step with a ``stage`` may not follow one of a later stage. One that ``trains`` is given the samples to train on.
+    ``check`` raises UsageError where values make no sense, so that a recipe that cannot work is refused before it runs.
     """
 
     options: Mapping[str, Option]
@@ -82,6 +83,7 @@ class StepKind:
     takes_rules: bool = False
     stage: int | None = None
     trains: bool = False
+    check: Callable[[Step], None] | None = None
 
 
 QUANTIZING = 40
@@ -109,6 +111,11 @@ class Step:
         if self.rules and not kind.takes_rules:
             raise RecipeError(f"the step {self.name!r} takes no rules, but {self.rules[0]} is given")
         object.__setattr__(self, "options", {key: _checked(self.name, key, v) for key, v in self.options.items()})
+        if kind.check is not None:
+            try:
+                kind.check(self)
+            except UsageError as error:
+                raise RecipeError(f"the step {str(self)!r} makes no sense: {error}") from error
 
     def get(self, option: str) -> Any:
         """Return the value of an option, given or default."""

@@ -14,7 +14,7 @@ from litesmith.report._plots import timeline
 def profile_page(profile: Profile) -> Page:
     """Return the page of a profile: where the time goes, by kind and by operator, and what is odd."""
     top = profile.by_kind()[0] if profile.operators else None
-    leader = f", {100 * top.share:.0f} % of it in {top.kind}" if top else ""
+    leader = f"; {top.kind} has {100 * top.mean_us / profile.operators_us:.0f} % of the operators' time" if top else ""
     threads = "1 thread" if profile.threads == 1 else f"{profile.threads} threads"
     return Page(
         title=f"Profile of {Path(profile.model).name}",
@@ -33,7 +33,7 @@ def profile_page(profile: Profile) -> Page:
                     tuple((k.kind, k.mean_us, f"{k.mean_us:.0f} µs, {100 * k.share:.1f} %") for k in profile.by_kind()),
                 ),
                 table=table(
-                    ["kind", "count", "µs", "share", "MACs"],
+                    ["kind", "count", "µs", "share of a profiled run", "MACs"],
                     [
                         (k.kind, k.count, f"{k.mean_us:.1f}", f"{100 * k.share:.1f} %", f"{k.macs:,}")
                         for k in profile.by_kind()
@@ -59,7 +59,7 @@ def profile_page(profile: Profile) -> Page:
                 "What is odd",
                 text="" if profile.oddities else "Nothing: every operator that matters is on the fast path.",
                 table=table(
-                    ["what", "what to do", "operators", "share"],
+                    ["what", "what to do", "operators", "share of a profiled run"],
                     [
                         (o.what, o.remedy, ", ".join(map(str, o.operators)), f"{100 * o.share:.1f} %")
                         for o in profile.oddities
@@ -83,7 +83,18 @@ def profile_page(profile: Profile) -> Page:
             Section(
                 "By operator, hottest first",
                 table=table(
-                    ["#", "kind", "name", "kernel", "delegate", "µs", "p95", "share", "GMAC/s", "roof"],
+                    [
+                        "#",
+                        "kind",
+                        "name",
+                        "kernel",
+                        "delegate",
+                        "µs",
+                        "p95",
+                        "share of a profiled run",
+                        "GMAC/s",
+                        "roof",
+                    ],
                     [
                         (
                             o.index,

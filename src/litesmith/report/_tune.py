@@ -226,9 +226,15 @@ def _decision(result: Tuned) -> Section:
     if not near:
         return Section("The decision", items=items)
     rows = [
-        (t.name, _points(t.drop or 0.0, result), f"{t.latency_ms or 0:.3f} ms", _kilobytes(t.size_bytes)) for t in near
+        (t.name, "" if t.drop is None else _points(t.drop, result), _latency(t), _kilobytes(t.size_bytes)) for t in near
     ]
     return Section("The decision: nothing fits", items=items, table=table(["nearest", "drop", "latency", "size"], rows))
+
+
+def _latency(trial: Trial) -> str:
+    if trial.latency_ms is None:
+        return "" if trial.about_ms is None else f"about {trial.about_ms:.3g} ms"
+    return f"{trial.latency_ms:.3f} ms"
 
 
 def _accelerators(result: Tuned) -> Section:

@@ -42,8 +42,9 @@ def excesses(trial: Trial, budget: Budget, drop_bound: float) -> dict[str, float
     worst = max(drops)
     if worst > drop_bound:
         found["drop"] = worst / drop_bound if drop_bound > 0 else float("inf")
-    if budget.max_latency_ms is not None and trial.latency_ms is not None and trial.latency_ms > budget.max_latency_ms:
-        found["latency"] = trial.latency_ms / budget.max_latency_ms
+    latency_ms = trial.about_ms if trial.latency_ms is None else trial.latency_ms
+    if budget.max_latency_ms is not None and latency_ms is not None and latency_ms > budget.max_latency_ms:
+        found["latency"] = latency_ms / budget.max_latency_ms
     if budget.max_size_bytes is not None and trial.size_bytes > budget.max_size_bytes:
         found["size"] = trial.size_bytes / budget.max_size_bytes
     return found
@@ -123,7 +124,7 @@ def _reasons(winner: Trial, trials: Sequence[Trial], budget: Budget, drop_bound:
     if budget.minimize == "latency":
         found[0] += f", or as little for sure to {100 * ALIKE:g} % and the smaller file"
     if winner.number == 0:
-        found.append("nothing that was tried is better than the float model here: ship it as it is")
+        found.append("nothing that was tried is better here than the model as it was given: ship that")
     elif not _proved(winner, drop_bound):
         found.append(
             "the held-out split confirms it, but has too few samples to prove it: the interval of the drop reaches beyond "
@@ -142,10 +143,11 @@ def _distance(trial: Trial, budget: Budget, drop_bound: float) -> float:
 
 
 def _no_winner(trials: Sequence[Trial], budget: Budget, drop_bound: float) -> Verdict:
-    scored = [t for t in trials if t.status == DONE]
-    nearest = sorted(scored, key=lambda t: (_distance(t, budget, drop_bound), t.number))[:NEAREST]
+    # Files that were too slow to be scored may be all there are: what is known of them tells which bound is in the way.
+    seen = [t for t in trials if t.status == DONE or t.about_ms is not None]
+    nearest = sorted(seen, key=lambda t: (_distance(t, budget, drop_bound), t.number))[:NEAREST]
     single: dict[str, tuple[float, Trial]] = {}
-    for trial in scored:
+    for trial in seen:
         over = excesses(trial, budget, drop_bound)
         if len(over) == 1:
             bound, times = next(iter(over.items()))
@@ -158,13 +160,15 @@ def _no_winner(trials: Sequence[Trial], budget: Budget, drop_bound: float) -> Ve
         for bound, (_, near) in sorted(single.items(), key=lambda item: item[1][0]):
             reasons.append(f"the bound on {bound} alone keeps {near.name} out: it {_needs(near, bound)}")
     else:
-        bounds = sorted({bound for t in scored for bound in excesses(t, budget, drop_bound)})
+        bounds = sorted({bound for t in seen for bound in excesses(t, budget, drop_bound)})
         reasons.append(f"every candidate breaks at least two bounds: {', '.join(bounds)}")
     return Verdict(None, False, tuple(reasons), blame, tuple(t.number for t in nearest))
 
 
 def _needs(trial: Trial, bound: str) -> str:
     if bound == "latency":
+        if trial.about_ms is not None:
+            return f"takes about {trial.about_ms:.3g} ms, and was not scored for that"
         return f"takes {trial.latency_ms:.3g} ms"
     if bound == "size":
         return f"has {trial.size_bytes:,} bytes"

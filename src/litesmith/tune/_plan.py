@@ -65,6 +65,7 @@ class Plan(Result, kind="tune-plan", schema=1):
         workers: processes.
         memory_bytes: of all processes at once.
         disk_bytes: of all files.
+        limit_s: the time after which nothing more is tried, where there is such a limit.
     """
 
     model: str
@@ -75,6 +76,7 @@ class Plan(Result, kind="tune-plan", schema=1):
     workers: int
     memory_bytes: int
     disk_bytes: int
+    limit_s: float | None = None
 
     @property
     def trials(self) -> tuple[int, int]:
@@ -192,6 +194,7 @@ def make_plan(
         workers=workers,
         memory_bytes=_memory_bytes(model, len(question.model), workers, measuring, trains=question.train is not None),
         disk_bytes=_disk_bytes(len(question.model), every, min(trainings, workers)),
+        limit_s=None if budget is None else budget.time_s,
     )
 
 

@@ -360,9 +360,10 @@ class Search:
         self.work_s += built.seconds
         twin = next((t for t in self.trials.values() if t.file == digest and t.status != FAILED), None)
         if twin is not None:  # another recipe made the same file
-            self._finish(
-                candidate, replace(trial, status=twin.status, reason=twin.reason, score=twin.score, timing=twin.timing)
-            )
+            same = {
+                name: getattr(twin, name) for name in ("status", "reason", "score", "timing", "stopped_by", "about_ms")
+            }
+            self._finish(candidate, replace(trial, **same))
             return
         candidate.is_suspect = built.slowness > SUSPECT * self._hopeless(self._float_ms)
 
@@ -390,7 +391,8 @@ class Search:
         limit_ms = self._hopeless(float_ms) * float_ms
         if own_ms > limit_ms:
             reason = f"too slow to score: about {own_ms:.3g} ms, and {limit_ms:.3g} ms are hopeless already"
-            self._finish(candidate, replace(candidate.trial, status=STOPPED, reason=reason, stopped_by=self._stops))
+            slow = replace(candidate.trial, status=STOPPED, reason=reason, stopped_by=self._stops, about_ms=own_ms)
+            self._finish(candidate, slow)
 
     def _alone_ms(self, *models: bytes) -> list[float] | Failure:
         """Return latencies from a short look where latency is measured, with nothing else under way."""

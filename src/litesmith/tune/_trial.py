@@ -79,6 +79,7 @@ class Trial(Result, kind="trial", schema=1):
         held_out: its score on samples that the search never saw, for finalists.
         key: the hash of everything that the outcome depends on.
         stopped_by: the bounds that it was stopped for; another budget tries it again.
+        about_ms: its latency by a short look, of a file that was too slow to be scored.
         download_bytes: of the file through gzip, where that is minimized; else 0.
         held_out_hash: fingerprint of the samples that ``held_out`` is about.
         transient: whether what it failed of may be over the next time, such as too little memory.
@@ -104,6 +105,7 @@ class Trial(Result, kind="trial", schema=1):
     transient: bool = False
     start: str = ""
     accelerated: Timing | None = None
+    about_ms: float | None = None
 
     @property
     def body(self) -> str:

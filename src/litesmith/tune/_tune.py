@@ -14,10 +14,11 @@ from typing import Any
 
 from litesmith.data import Dataset, Preprocess
 from litesmith.devices import Device
-from litesmith.errors import UsageError
+from litesmith.errors import OptimizeError, UsageError
 from litesmith.measure import MachineFacts, machine_facts
 from litesmith.model import Model
 from litesmith.optimize import Coverage, Recipe
+from litesmith.optimize._quantize import refuse_quantized
 from litesmith.result import Result
 from litesmith.runtime._accelerators import known_accelerators
 from litesmith.tune import _candidates as candidates
@@ -244,7 +245,8 @@ def tune(
         if on_plan is not None:
             planning = _planning(question, recipes, only, team.count, effort, budget, train_epochs, measuring)
             unplanned = _tell_plan(planning, team, on_plan)
-        notes = _run_stages(search, usable, everything=not only, sparsity=effort == "full", train_epochs=train_epochs)
+        notes = _notes_on(question.model)
+        notes += _run_stages(search, usable, everything=not only, sparsity=effort == "full", train_epochs=train_epochs)
         notes += [f"there is no plan: {unplanned}"] if unplanned else []
         if isinstance(meter, ClusterWorkers):
             notes.append(f"latency was measured on a worker of the cluster: {machine.cpu}, {machine.cores} cores")
@@ -368,6 +370,15 @@ def _check_epochs(epochs: int | None, train: Dataset | str | Path | None) -> Non
         raise UsageError(f"train_epochs must be 1 or more, not {epochs}")
     if epochs is not None and train is None:
         raise UsageError(f"train_epochs is {epochs}, but nothing is trained; give samples to train on as well: train=…")
+
+
+def _notes_on(content: bytes) -> list[str]:
+    """Return what a reader should know of a file before any candidate is read: that it is no float model, if so."""
+    try:
+        refuse_quantized(Model.from_bytes(content))
+    except OptimizeError as error:
+        return [f"the row 'float' is the file as it was given, and most candidates need a float one: {error}"]
+    return []
 
 
 def _advice(model: str | Path, question: Question, budget: Budget) -> Advice:
