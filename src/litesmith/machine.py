@@ -13,7 +13,7 @@ from importlib import metadata
 from pathlib import Path
 
 FEATURES = (
-    "sse4_2", "avx", "avx2", "fma", "f16c", "avx512f", "avx512_vnni", "avx_vnni", "amx_int8",
+    "sse4_2", "avx", "avx2", "fma", "f16c", "avx512f", "avx512_vnni", "avx512_bf16", "avx_vnni", "amx_int8",
     "asimd", "asimddp", "asimdhp", "i8mm", "sve", "sve2",
 )  # fmt: skip
 """The CPU features that LiteRT's and Litesmith's kernels choose by."""

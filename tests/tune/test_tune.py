@@ -344,7 +344,7 @@ def test_gate_and_compare_fail_on_drop(finished: Tuned, litesmith: Command, tmp_
     for failed in (given, compared):
         text = " ".join(failed.stdout.split())
         assert failed.returncode == 1, failed.stderr
-        assert f"drop {drop.found:.4f}, allowed 0.0050 (interval" in text
+        assert f"drop {100 * drop.found:.2f} points, allowed 0.50 points (interval" in text
     assert "✗ fails: drop>0.5%" in compared.stdout
 
 

@@ -66,7 +66,7 @@ def summary(result: Tuned) -> str:
     held = winner.held_out
     if held is not None and held.drop is not None:
         before, after = _score(held.drop.value, result), _score(held.value, result)
-        sure = "proved" if result.verdict.proved else "not proved beyond doubt"
+        sure = "within the bound for sure" if result.verdict.proved else "too few samples to be sure of the bound"
         text += f"; {result.metric} goes from {before} to {after} on {held.samples:,} samples that the search never saw"
         low, high = _points(-held.drop.drop_high, result), _points(-held.drop.drop_low, result)
         text += f" (change between {low} and {high}; {sure})"
@@ -167,7 +167,7 @@ def _trials(result: Tuned) -> Section:
         "#",
         "recipe",
         "stage",
-        "",
+        "standing",
         result.metric,
         "drop",
         "interval",

@@ -53,8 +53,8 @@ class Check:
         """What was found, in words.
 
         Example:
-            >>> Check("drop", 0.0125, 0.005, "", False, "interval +0.0073 … +0.0177 on 1600 held-out samples").text
-            'drop 0.0125, allowed 0.0050 (interval +0.0073 … +0.0177 on 1600 held-out samples)'
+            >>> Check("drop", 0.0125, 0.005, "share", False, "interval +0.73 … +1.77 on 1600 held-out samples").text
+            'drop 1.25 points, allowed 0.50 points (interval +0.73 … +1.77 on 1600 held-out samples)'
         """
         figures = "" if self.found is None else f" {self._value(self.found)}, allowed {self._value(self.allowed)}"
         return f"{self.quantity}{figures}{f' ({self.note})' if self.note else ''}"
@@ -64,6 +64,8 @@ class Check:
             return "anything"
         if self.unit == "bytes":
             return f"{value:,.0f} bytes"
+        if self.unit == "share":
+            return f"{100 * value:.2f} points"
         return f"{value:.3f} ms" if self.unit == "ms" else f"{value:.4f}"
 
 
@@ -180,8 +182,10 @@ def _drop(question: Question, content: bytes, allowed: float | None) -> Check:
     drop = question.score(seen[1], seen[0]).drop
     assert drop is not None
     few = f"; {count} samples are few" if count < FEWEST_SAMPLES else ""
-    note = f"interval {drop.drop_low:+.4f} … {drop.drop_high:+.4f} on {count} held-out samples{few}"
-    return Check("drop", drop.drop, allowed, "", drop.drop <= allowed, note)
+    is_share = question.scorer().is_fraction
+    ends = [f"{100 * end:+.2f}" if is_share else f"{end:+.4f}" for end in (drop.drop_low, drop.drop_high)]
+    note = f"interval {ends[0]} … {ends[1]} on {count} held-out samples{few}"
+    return Check("drop", drop.drop, allowed, "share" if is_share else "", drop.drop <= allowed, note)
 
 
 def _latency(lock: Lock, path: Path, bound: _Bound, seconds: float, device: Device | None) -> Check:
