@@ -20,6 +20,7 @@ from __future__ import annotations
 import dataclasses
 import json
 import math
+import reprlib
 import types
 import typing
 from collections.abc import Mapping
@@ -61,24 +62,24 @@ class Result:
 
     @classmethod
     def from_json(cls: type[R], source: str | Path) -> R:
-        """Read a result from JSON text, or from the file at a ``Path``."""
-        text = source.read_text(encoding="utf-8") if isinstance(source, Path) else source
+        """Read a result from JSON text, or from the file at a ``Path``; refuses fields that are not of their type."""
+        what = str(source) if isinstance(source, Path) else "this"
         try:
-            document = json.loads(text)
-        except json.JSONDecodeError as error:
-            raise UsageError(f"this is not a {cls.__name__}: it is not JSON ({error})") from error
+            document = json.loads(source.read_text(encoding="utf-8") if isinstance(source, Path) else source)
+        except (ValueError, RecursionError) as error:  # of bytes that are no text, too
+            raise UsageError(f"{what} is not a {cls.__name__}: it is not JSON ({error})") from error
         if not isinstance(document, dict) or document.get("kind") != cls.kind:
             found = document.get("kind") if isinstance(document, dict) else type(document).__name__
-            raise UsageError(f"this is not a result of kind {cls.kind!r}, but {found!r}")
+            raise UsageError(f"{what} is not a result of kind {cls.kind!r}, but {found!r}")
         if document.get("schema") != cls.schema:
             raise UsageError(
-                f"a {cls.kind!r} result of schema {document.get('schema')} cannot be read by this version of "
-                f"Litesmith, which reads schema {cls.schema}; measure again, or use the version that wrote it"
+                f"{what} is a {cls.kind!r} result of schema {document.get('schema')}, and this version of Litesmith "
+                f"reads schema {cls.schema}; measure again, or use the version that wrote it"
             )
         try:
-            return typing.cast(R, _decode(cls, document))
-        except (KeyError, TypeError, ValueError) as error:
-            raise UsageError(f"this {cls.kind!r} result is damaged: {error}") from error
+            return typing.cast(R, _decode(cls, document, ""))
+        except (ValueError, OverflowError, UsageError) as error:  # a UsageError from a class that checks its values
+            raise UsageError(f"{what} is a damaged {cls.kind!r} result: {error}") from error
 
 
 def encode_fields(value: Any) -> dict[str, Any]:
@@ -104,24 +105,56 @@ def _encode(value: Any) -> Any:
     return value
 
 
-def _decode(expected: Any, value: Any) -> Any:
+def _decode(expected: Any, value: Any, where: str) -> Any:
+    """Return a JSON value as the type that a field is declared with; ``where`` is the field, for errors."""
     origin, arguments = typing.get_origin(expected), typing.get_args(expected)
     if dataclasses.is_dataclass(expected):
         hints = typing.get_type_hints(expected)
-        known = {field.name: field for field in dataclasses.fields(expected) if field.init}
-        return typing.cast(Any, expected)(**{n: _decode(hints[n], value[n]) for n in known if n in value})
+        known = [field for field in dataclasses.fields(expected) if field.init]
+        given = _checked(value, dict, "an object", where)
+        for field in known:
+            if field.name not in given and field.default is field.default_factory is dataclasses.MISSING:
+                raise ValueError(f"{_within(where, field.name)} is missing")
+        names = [field.name for field in known if field.name in given]
+        decoded = {name: _decode(hints[name], given[name], _within(where, name)) for name in names}
+        return typing.cast(Any, expected)(**decoded)
     if origin in (typing.Union, types.UnionType):
         if value is None:
             return None
-        return _decode(next(a for a in arguments if a is not type(None)), value)
+        return _decode(next(a for a in arguments if a is not type(None)), value, where)
     if origin is tuple:
-        if len(arguments) == 2 and arguments[1] is Ellipsis:
-            return tuple(_decode(arguments[0], item) for item in value)
-        return tuple(_decode(kind, item) for kind, item in zip(arguments, value, strict=True))
+        items = _checked(value, list, "a list", where)
+        kinds = [arguments[0]] * len(items) if arguments[1:] == (Ellipsis,) else arguments
+        if len(kinds) != len(items):
+            raise ValueError(f"{where} must be a list of {len(kinds)}, not of {len(items)}")
+        return tuple(
+            _decode(kind, item, f"{where}[{n}]") for n, (kind, item) in enumerate(zip(kinds, items, strict=True))
+        )
     if origin is list:
-        return [_decode(arguments[0], item) for item in value]
+        items = _checked(value, list, "a list", where)
+        return [_decode(arguments[0], item, f"{where}[{n}]") for n, item in enumerate(items)]
     if origin is dict:
-        return {key: _decode(arguments[1], item) for key, item in value.items()}
+        entries = _checked(value, dict, "an object", where)
+        return {key: _decode(arguments[1], item, _within(where, key)) for key, item in entries.items()}
     if expected is float:
-        return float(value)
+        return float(value if value in _NOT_FINITE else _checked(value, (int, float), "a number", where))
+    if expected is int:
+        return _checked(value, int, "a whole number", where)
+    if expected in _PLAIN:
+        return _checked(value, expected, _PLAIN[expected], where)
     return value
+
+
+_NOT_FINITE = ("inf", "-inf", "nan")
+_PLAIN = {str: "text", bool: "true or false"}
+
+
+def _checked(value: Any, kinds: type | tuple[type, ...], name: str, where: str) -> Any:
+    is_number = isinstance(value, bool) and kinds is not bool  # to Python, which JSON tells apart
+    if is_number or not isinstance(value, kinds):
+        raise ValueError(f"{where or 'it'} must be {name}, not {reprlib.repr(value)}")
+    return value
+
+
+def _within(where: str, name: str) -> str:
+    return f"{where}.{name}" if where else name

@@ -131,6 +131,9 @@ def test_npz_mistakes_are_named(tmp_path: Path) -> None:
     np.savez(path, x=X[:0])
     with pytest.raises(DataError, match="no samples"):
         Dataset.open(path)
+    np.savez(path, x=X[:0], y=Y[:0], class_names=np.array(["a", "b"])[:0])
+    with pytest.raises(DataError, match=r"d\.npz has no samples; the first axis of the array counts them and is 0"):
+        Dataset.open(path)
     np.savez(path, x=np.array([{"a": 1}, None], object))
     with pytest.raises(DataError, match=r"d\.npz: array 'x' holds pickled Python objects, which are never loaded"):
         Dataset.open(path)

@@ -127,6 +127,8 @@ def test_shuffled_keeps_the_samples() -> None:
     assert sorted(shuffled.labels.tolist()) == LARGE
     assert shuffled.fingerprint() == dataset.fingerprint()
     assert all(sample.label == sample.x[0] for sample in shuffled)
+    with pytest.raises(UsageError, match="0 or more, not -5"):
+        dataset.shuffled(-5)
 
 
 def test_the_fingerprint_changes_with_everything_that_matters() -> None:

@@ -218,6 +218,16 @@ def test_the_summary_of_a_profile_compares_times_of_one_run(results: dict[str, R
     assert page_of(found).summary.endswith(f"; {top.kind} has {share:.0f} % of the operators' time.")
 
 
+def test_a_choice_tells_the_number_formats_apart_and_its_accuracy() -> None:
+    result = _choice()
+    large = replace(result.variants[2], precision="int8", accuracy=74.0)
+    page = page_of(replace(result, variants=(*result.variants, replace(large, measured=Measured(2.0, 2, 2, 9, 5)))))
+    names = [shape.text for shape in page.drawings()[1].shapes if isinstance(shape, Words)]
+
+    assert "Take middle as float: 70 top-1 accuracy in % on ImageNet, as published; it is fast." in page.summary
+    assert {"int8 large", "float large"} <= set(names), names
+
+
 @pytest.mark.parametrize("name", ["tune", "choose", "train", "profile", "diagnose", "bench"])
 def test_what_was_run_says_on_which_machine(name: str, results: dict[str, Result]) -> None:
     facts = dict(page_of(results[name]).facts)

@@ -47,22 +47,38 @@ Patches::Frame Patches::FrameOfZeros() const {
 void Patches::Gather(const int16_t* in, int first, int count, int group, int16_t* to, int stride) const {
   int x = first % x_.out, y = first / x_.out % y_.out, b = first / x_.out / y_.out;
   const int64_t image = static_cast<int64_t>(in_[1]) * in_[2] * in_[3], line = static_cast<int64_t>(in_[2]) * in_[3];
-  for (; count > 0; --count, to += stride) {
+  const bool by_rows = has_rows_together() && row_values() >= 8;
+  while (count > 0) {
     const int x0 = x * params_.stride_width - x_.pad, y0 = y * params_.stride_height - y_.pad;
     const bool inside = x0 >= 0 && x0 + kernel_w_ <= in_[2] && y0 >= 0 &&
                         y0 + (kernel_h_ - 1) * params_.dilation_height < in_[1];
-    if (inside && has_rows_together() && row_values() >= 8) {
-      const int16_t* from = in + b * image + y0 * line + static_cast<int64_t>(x0) * in_[3];
-      for (int ky = 0; ky < kernel_h_; ++ky, from += params_.dilation_height * line) {
-        CopyRow(from, row_values(), to + ky * row_values());
-      }
+    int here = 1;  // pixels from this one on that lie inside as well
+    if (inside && by_rows) {
+      here = std::min({count, x_.out - x, (in_[2] - kernel_w_ - x0) / params_.stride_width + 1});
+      CopyPatches(in + b * image + y0 * line + static_cast<int64_t>(x0) * in_[3], here, to, stride);
     } else {
       GatherAt(in + b * image, y0, x0, group, to);
+      std::fill(to + values(), to + stride, int16_t{0});
     }
-    std::fill(to + values(), to + stride, int16_t{0});
-    if (++x < x_.out) continue;
+    count -= here;
+    to += static_cast<int64_t>(here) * stride;
+    x += here;
+    if (x < x_.out) continue;
     x = 0;
     if (++y == y_.out) y = 0, ++b;
+  }
+}
+
+// Of pixels beside each other; everything in locals, as each store may change what a pointer leads to.
+void Patches::CopyPatches(const int16_t* from, int count, int16_t* to, int stride) const {
+  const int64_t row_step = static_cast<int64_t>(params_.dilation_height) * in_[2] * in_[3];
+  const int64_t step = static_cast<int64_t>(params_.stride_width) * in_[3];
+  const int rows = kernel_h_, n = row_values(), all = values();
+  for (; count > 0; --count, from += step, to += stride) {
+    const int16_t* row = from;
+    int16_t* put = to;
+    for (int ky = 0; ky < rows; ++ky, row += row_step, put += n) CopyRow(row, n, put);
+    for (int i = all; i < stride; ++i) to[i] = 0;
   }
 }
 

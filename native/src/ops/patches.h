@@ -69,6 +69,7 @@ class Patches {
   void Gather(const int16_t* in, int first, int count, int group, int16_t* to, int stride) const;
 
  private:
+  void CopyPatches(const int16_t* from, int count, int16_t* to, int stride) const;
   void GatherAt(const int16_t* image, int y0, int x0, int group, int16_t* to) const;
 
   ConvParams params_;

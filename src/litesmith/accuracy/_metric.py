@@ -9,7 +9,7 @@ sample counts, from which the score, its interval and the paired test of two mod
 from __future__ import annotations
 
 from abc import ABC, abstractmethod
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any
 
@@ -109,9 +109,7 @@ class Metric(ABC):
                 f"the metric {self.name} needs labels, and the dataset has none; give labels=… (in an .npz: y), or use "
                 "metric agreement with a reference model, which needs none"
             )
-        if self.output is not None and self.output not in {port.name for port in question.outputs}:
-            names = ", ".join(port.name for port in question.outputs)
-            raise UsageError(f"the model has no output {self.output!r}; its outputs are: {names}")
+        check_output(self.output, question.outputs)
 
     def pick(self, outputs: Mapping[str, Any]) -> Any:
         """Return the output to look at: the one named, or the only one."""
@@ -171,6 +169,13 @@ def ratio_scorer(numerators: Array, denominators: Array) -> Scorer:
         return float(over / under) if under else float("nan")
 
     return score
+
+
+def check_output(name: str | None, outputs: Sequence[Port]) -> None:
+    """Refuse the name of an output that the model does not have; None is none."""
+    if name is not None and name not in {port.name for port in outputs}:
+        names = ", ".join(port.name for port in outputs)
+        raise UsageError(f"the model has no output {name!r}; its outputs are: {names}")
 
 
 class MeanMetric(Metric):

@@ -22,6 +22,12 @@ def check_writable(*paths: Path | None) -> None:
             raise LitesmithError(f"{path} cannot be written: there is no folder {path.parent}; make it first")
 
 
+def check_page(path: Path | None) -> None:
+    """Refuse a file for a page that no browser would open as one."""
+    if path is not None and path.suffix.lower() not in (".html", ".htm"):
+        raise UsageError(f"{path} cannot be a page, which is HTML; name a file that ends in .html")
+
+
 def chosen(*entries: tuple[Path | None, Write]) -> dict[Path, Write]:
     """Return what to write where, of the files that were asked for and can be written."""
     files = {path: write for path, write in entries if path is not None}

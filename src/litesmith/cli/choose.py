@@ -9,7 +9,7 @@ from typing import Annotated
 import typer
 
 from litesmith.cli import _output as out
-from litesmith.cli._files import chosen, write_json
+from litesmith.cli._files import check_page, chosen, write_json
 from litesmith.tune import Choice, choose
 
 
@@ -39,6 +39,7 @@ def command(
     Example: `litesmith choose --task image-classification --max-latency 10ms --min-accuracy 70 --page choose.html`
     """
     files = chosen((save, write_json), (page, _write_page))
+    check_page(page)
     result = choose(
         task=task,
         max_latency=max_latency,
@@ -82,11 +83,13 @@ def show(result: Choice) -> None:
             )
         )
     out.line(f"{result.metric} on {result.dataset}, as published; latency with {result.threads} thread(s), here")
-    out.table(["", "variant", "", "accuracy", "ms", "size", "memory"], rows, left=3)
     count = sum(v.measured is not None for v in result.variants)
-    out.line(f"the Pareto front of {count} measured, {result.cached} of them known before; ★ the pick, ✗ out of bounds")
-    for reason in result.reasons:
-        out.line(f"{'★' if result.pick is not None else '✗'} {reason}")
+    if count:
+        out.table(["", "variant", "", "accuracy", "ms", "size", "memory"], rows, left=3)
+        known = f"{count} measured, {result.cached} of them known before"
+        out.line(f"the Pareto front of {known}; ★ the pick, ✗ out of bounds")
+    for number, reason in enumerate(result.reasons):
+        out.line(f"{'★' if result.pick is not None else '·' if number else '✗'} {reason}")
     if result.pick is not None:
         out.console.print(f"next: {out.printable(result.command)}", soft_wrap=True)  # on one line, to be copied
         samples = "" if result.variants[result.pick].precision == "float" else ", and `quantize` samples with --data"

@@ -91,6 +91,8 @@ def command(
         return
     if model is None or data is None:
         raise UsageError("tune needs a model and --data to score it on; without any, see `litesmith advise`")
+    if seed < 0:
+        raise UsageError(f"--seed must be 0 or more, not {seed}")
     folder = Path("litesmith-tune") if output is None else output
     options: dict[str, Any] = {
         "output": folder,

@@ -346,6 +346,8 @@ class Dataset:
 
     def shuffled(self, seed: int = 0) -> Dataset:
         """Return the same samples in a random order."""
+        if seed < 0:
+            raise UsageError(f"the seed of a random order must be 0 or more, not {seed}")
         return self._select(np.random.default_rng(seed).permutation(self._indices))
 
     def split(self, *, seed: int = 0, **fractions: float) -> dict[str, Dataset]:

@@ -83,7 +83,7 @@ class Rows:
         rows = np.empty((len(indices), *self.shape[1:]), self.dtype)
         row_bytes = math.prod(self.shape[1:]) * self.dtype.itemsize
         data = bytes_of(rows)
-        for first, last in _runs(indices) if row_bytes else ():
+        for first, last in _runs(indices) if len(data) else ():
             _read(file, data[first * row_bytes : last * row_bytes], offset + int(indices[first]) * row_bytes)
         return rows if rows.dtype.isnative else rows.astype(rows.dtype.newbyteorder("="))
 

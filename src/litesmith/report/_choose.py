@@ -35,9 +35,10 @@ def choose_page(result: Choice) -> Page:
                 **options,  # type: ignore[arg-type]
             ),
         ]
-    summary = (
-        f"Take {pick.name} as {pick.precision}: {result.reasons[1]}." if pick is not None else f"{result.reasons[0]}."
-    )
+    summary = f"{result.reasons[0]}."
+    if pick is not None:
+        accuracy = f"{pick.accuracy:g} {result.metric} on {result.dataset}, as published"
+        summary = f"Take {pick.name} as {pick.precision}: {accuracy}; {result.reasons[1]}."
     return Page(
         title=f"Which model for {result.task}",
         summary=summary[0].upper() + summary[1:],
@@ -66,7 +67,8 @@ def _mark(number: int, variant: Variant, x: float, result: Choice) -> Mark:
         f"{variant.name} as {variant.precision}\n{variant.accuracy:g} {result.metric}\n{_latency_ms(variant):.2f} ms, "
         f"{_size_mb(variant):.1f} MB"
     )
-    return Mark(x, variant.accuracy, variant.name, label, role, f"variant-{number}", _tags(variant))
+    name = f"{variant.precision} {variant.name}"  # in this order, as the plot cuts the ends of long names
+    return Mark(x, variant.accuracy, name, label, role, f"variant-{number}", _tags(variant))
 
 
 def _tags(variant: Variant) -> tuple[str, ...]:

@@ -115,11 +115,11 @@ def parse_bytes(text: str | float) -> int:
         >>> parse_bytes("4MB"), parse_bytes("64 KiB"), parse_bytes(100)
         (4000000, 65536, 100)
     """
-    if not isinstance(text, str):
-        return int(text)
-    number, unit = _split(text, "a size such as 4MB")
+    number, unit = _split(text, "a size such as 4MB") if isinstance(text, str) else (text, "")
     if unit.lower() not in _SIZE_BYTES:
         raise UsageError(f"{text!r} is not a size; its unit must be B, kB, MB, GB, KiB, MiB or GiB")
+    if not math.isfinite(number):
+        raise UsageError(f"a size must be a finite number of bytes, not {text}")
     return int(number * _SIZE_BYTES[unit.lower()])
 
 

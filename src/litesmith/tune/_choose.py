@@ -4,9 +4,10 @@
 from __future__ import annotations
 
 import hashlib
+import math
 import os
 import tempfile
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass, replace
 from pathlib import Path
 
@@ -26,6 +27,8 @@ from litesmith.zoo import Entry, catalogue
 PRECISIONS = ("float", "int8")
 TOGETHER = 6
 SECONDS = 0.5
+NEAREST = 3
+"""How many variants are shown where none fits."""
 
 
 @dataclass(frozen=True)
@@ -78,7 +81,7 @@ class Choice(Result, kind="choose", schema=1):
         threads: of the measurements.
         variants: all, best accuracy first.
         pick: the position of the pick in ``variants``; None where nothing fits.
-        reasons: why it.
+        reasons: why it; where nothing fits, which bounds are to blame, and the nearest variants.
         command: what to do next: it makes the file that was measured, with random weights.
         cached: how many measurements were known already.
         machine: the facts of the machine.
@@ -152,6 +155,12 @@ def choose(
         raise UsageError(f"the precision cannot be {precision!r}; choose float, int8 or both")
     latency_ms = None if max_latency is None else parse_milliseconds(max_latency)
     size_bytes = None if max_size is None else parse_bytes(max_size)
+    for name, bound in (("max_latency", latency_ms), ("min_accuracy", min_accuracy), ("max_size", size_bytes)):
+        if bound is not None and not 0 < bound < math.inf:
+            raise UsageError(f"{name} must be a finite number above 0, not {bound}")
+    for name, count in (("threads", threads), ("workers", workers)):
+        if count is not None and count < 1:
+            raise UsageError(f"{name} must be 1 or more, not {count}")
     entries = _entries(task, dataset)
     better = entries[0].higher_is_better
     variants = sorted(_variants(entries, precision), key=lambda v: (-v.accuracy if better else v.accuracy, v.name))
@@ -171,7 +180,11 @@ def choose(
         threads=threads,
         variants=tuple(variants),
         pick=pick,
-        reasons=tuple(_reasons(variants, pick, fitting)),
+        reasons=tuple(
+            _blame(variants, min_accuracy, latency_ms, size_bytes, better=better)
+            if pick is None
+            else _reasons(variants, pick, fitting)
+        ),
         command="" if pick is None else _command(variants[pick]),
         cached=cached,
         machine=machine_facts(),
@@ -203,9 +216,13 @@ def _variants(entries: Sequence[Entry], precision: str) -> list[Variant]:
 
 
 def _ruled_out(variant: Variant, least: float | None, *, better: bool) -> Variant:
-    if least is None or (variant.accuracy >= least if better else variant.accuracy <= least):
+    if _is_accurate(variant, least, better=better):
         return variant
     return replace(variant, reason=f"published accuracy {variant.accuracy:g}")
+
+
+def _is_accurate(variant: Variant, least: float | None, *, better: bool) -> bool:
+    return least is None or (variant.accuracy >= least if better else variant.accuracy <= least)
 
 
 def _measured(
@@ -262,11 +279,12 @@ def _measure_group(group: Sequence[Variant], threads: int, team: LocalWorkers) -
 def _judged(variant: Variant, latency_ms: float | None, size_bytes: int | None) -> Variant:
     if variant.reason or variant.measured is None:
         return variant
+    broken = []
     if latency_ms is not None and variant.measured.latency_ms > latency_ms:
-        return replace(variant, reason=f"takes {variant.measured.latency_ms:.2f} ms")
+        broken.append(f"takes {variant.measured.latency_ms:.2f} ms")
     if size_bytes is not None and variant.measured.size_bytes > size_bytes:
-        return replace(variant, reason=f"has {variant.measured.size_bytes / 1e6:.1f} MB")
-    return variant
+        broken.append(f"has {_size_text(variant.measured.size_bytes)}")
+    return replace(variant, reason=" and ".join(broken))
 
 
 def _with_front(variants: Sequence[Variant], *, better: bool) -> list[Variant]:
@@ -291,11 +309,63 @@ def _latency(variant: Variant) -> float:
     return variant.measured.latency_ms if variant.measured is not None else float("inf")
 
 
-def _reasons(variants: Sequence[Variant], pick: int | None, fitting: Sequence[int]) -> list[str]:
-    if pick is None:
-        near = [v for v in variants if v.measured is not None]
-        hint = f"; the fastest is {min(near, key=_latency).name}, {min(map(_latency, near)):.2f} ms" if near else ""
-        return [f"none of {len(variants)} variants is within the bounds{hint}"]
+def _size(variant: Variant) -> float:
+    return variant.measured.size_bytes if variant.measured is not None else float("inf")
+
+
+def _size_text(size: float) -> str:
+    return f"{size / 1e6:.1f} MB" if size >= 1e6 else f"{size / 1e3:.1f} kB"
+
+
+def _named(variant: Variant) -> str:
+    return f"{variant.name} as {variant.precision}"
+
+
+@dataclass(frozen=True)
+class _Limit:
+    """A bound on what is measured, how it is read off a variant, and how it is written."""
+
+    name: str
+    bound: float
+    of: Callable[[Variant], float]
+    text: Callable[[float], str]
+
+
+def _blame(
+    variants: Sequence[Variant], least: float | None, latency_ms: float | None, size_bytes: int | None, *, better: bool
+) -> list[str]:
+    """Return which bounds are to blame that no variant fits, the best there is for each, and the nearest variants."""
+    accurate = [v for v in variants if _is_accurate(v, least, better=better)]
+    known = [v for v in accurate if v.measured is not None]
+    if not accurate:
+        return [
+            "no variant is within the bounds, because of that on accuracy",
+            f"the best published accuracy is {variants[0].accuracy:g}, of {_named(variants[0])}; asked for is {least:g}",
+            *(f"near: {_named(v)}: accuracy {v.accuracy:g}, not measured" for v in variants[1:NEAREST]),
+        ]
+    if not known:
+        return ["no variant could be measured", *dict.fromkeys(v.reason for v in accurate)]
+    limits = [] if latency_ms is None else [_Limit("latency", latency_ms, _latency, "{:.4g} ms".format)]
+    limits += [] if size_bytes is None else [_Limit("size", size_bytes, _size, _size_text)]
+    broken = [limit.name for limit in limits if all(limit.of(v) > limit.bound for v in known)]
+    blamed = (
+        f", because of that on {' and that on '.join(broken)}" if broken else ": some meet each, but none meets all"
+    )
+    found = [f"no variant is within the bounds{blamed}"]
+    of_those = "" if least is None else " of those that are accurate enough"
+    for limit in limits:
+        best = min(known, key=limit.of)
+        value = f"{limit.text(limit.of(best))}, of {_named(best)}"
+        found.append(f"the least {limit.name}{of_those} is {value}; allowed is {limit.text(limit.bound)}")
+    if len(accurate) < len(variants):  # whether one of them is faster or smaller is not known
+        found.append(f"{len(variants) - len(accurate)} variants are less accurate than {least:g} and were not measured")
+    nearest = sorted(known, key=lambda v: max(limit.of(v) / limit.bound for limit in limits))[:NEAREST]
+    return found + [
+        f"near: {_named(v)}: accuracy {v.accuracy:g}, {_latency(v):.2f} ms, {_size_text(_size(v))}" for v in nearest
+    ]
+
+
+def _reasons(variants: Sequence[Variant], pick: int, fitting: Sequence[int]) -> list[str]:
     chosen = variants[pick]
     assert chosen.measured is not None
     best = f"{chosen.name} as {chosen.precision} has the best published accuracy of them, {chosen.accuracy:g}"

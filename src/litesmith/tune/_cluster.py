@@ -11,10 +11,11 @@ from __future__ import annotations
 import importlib
 import pickle
 import queue
+import re
 import time
 from typing import Any
 
-from litesmith.errors import DeviceError, MissingExtraError
+from litesmith.errors import DeviceError, MissingExtraError, UsageError
 from litesmith.tune._jobs import Accelerate, Explain, Failure, Job, Measure, work
 from litesmith.tune._question import Question, content_hash
 
@@ -26,6 +27,8 @@ CHECK_S = 5.0
 PATIENCE_S = 60.0
 """How long somebody may be missing: a worker that died may be started again, by its nanny or by hand."""
 AGAIN = "start the search again: it goes on where it was"
+_ADDRESS = re.compile(r"((tcp|tls|ucx|wss?)://)?(\[[^\s\[\]]+\]|[^\s\[\]:/]+):\d{1,5}|inproc://\S+")
+"""Those that Dask knows: with a port, which it does not guess."""
 _questions: dict[str, Question] = {}
 
 
@@ -37,10 +40,20 @@ def _work(name: str, job: Job) -> Any:
     return work(_questions[name], job)
 
 
+def _check_address(address: str) -> None:
+    """Refuse what cannot be an address: Dask would look for it for a minute, and end in a traceback."""
+    if not _ADDRESS.fullmatch(address):
+        raise UsageError(
+            f"{address!r} is no address of a Dask scheduler; give one such as tcp://192.168.1.5:8786, which "
+            "`dask scheduler` prints when it starts"
+        )
+
+
 class ClusterWorkers:
     """The workers of a Dask cluster at an address such as tcp://scheduler:8786."""
 
     def __init__(self, question: Question, address: str) -> None:
+        _check_address(address)
         try:
             dask: Any = importlib.import_module("dask.config")
             distributed: Any = importlib.import_module("distributed")
@@ -60,7 +73,7 @@ class ClusterWorkers:
         dask.set({"distributed.admin.large-graph-warning-threshold": "1GB"})  # a job holds a model
         try:
             self._client: Any = distributed.Client(address, timeout=CONNECT_S, set_as_default=False)
-        except (OSError, ValueError) as error:
+        except (OSError, ValueError, ImportError, distributed.TimeoutError) as error:
             raise DeviceError(
                 f"there is no Dask scheduler at {address}: {error}; start one with `dask scheduler`"
             ) from error

@@ -83,6 +83,20 @@ class Lock(Result, kind="lock", schema=1):
     measured_on: MachineFacts | None = None
     train_hash: str = ""
 
+    def __post_init__(self) -> None:
+        timings = {"timing": self.trial.timing, "accelerated": self.trial.accelerated}
+        timings |= {f"threads[{number}]": timing for number, timing in enumerate(self.trial.threads)}
+        wrong = []
+        for name, timing in timings.items():
+            if timing is not None and timing.threads < 1:
+                wrong.append(f"trial.{name}.threads must be 1 or more, not {timing.threads}")
+            if timing is not None and not timing.median_ms > 0:
+                wrong.append(f"trial.{name}.median_ms must be above 0, not {timing.median_ms}")
+        wrong += [f"seed must be 0 or more, not {self.seed}"] if self.seed < 0 else []
+        wrong += ["trial.score is missing, and a winner was scored"] if self.trial.score is None else []
+        if wrong:
+            raise UsageError("; ".join(wrong))
+
     @property
     def meter(self) -> MachineFacts:
         """The machine whose latency the lock has."""
@@ -135,11 +149,13 @@ def make_lock(
 
 
 def read_lock(path: str | Path) -> Lock:
-    """Read a lock file."""
+    """Read a lock file; refuses one with fields that are missing, of another type, or impossible."""
     try:
         return Lock.from_json(Path(path))
     except OSError as error:
         raise UsageError(f"{path} cannot be read: {error.strerror}") from error
+    except UsageError as error:
+        raise UsageError(f"{error}; give a litesmith.lock as `litesmith tune` left it") from error
 
 
 def ask_again(

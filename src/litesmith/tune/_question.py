@@ -16,8 +16,9 @@ from threadpoolctl import threadpool_limits
 
 from litesmith.accuracy import Drop
 from litesmith.accuracy._evaluate import oriented
-from litesmith.accuracy._metric import Metric
+from litesmith.accuracy._metric import Metric, check_output
 from litesmith.accuracy._named import metric_named
+from litesmith.accuracy._ports import ports
 from litesmith.accuracy._predict import Candidate, Job, observe
 from litesmith.accuracy._statistics import mcnemar, paired_bootstrap
 from litesmith.data import Dataset
@@ -67,6 +68,10 @@ class Question:
     device: Device | None = None
     train: Dataset | None = None
     untrained: int = 0
+
+    def __post_init__(self) -> None:
+        if self.output is not None:  # before the first trial is tried, and with the names there are
+            check_output(self.output, ports(Model.from_bytes(self.model))[1])
 
     def split(self, name: str) -> Dataset:
         """Return the samples of a split that models are scored on."""
