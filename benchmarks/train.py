@@ -64,14 +64,14 @@ def subjects() -> Iterator[Subject]:
     for name, preprocess in cifar.items() if ASSETS.is_dir() else ():
         files = [Dataset.open(ASSETS / f"cifar10/{part}.npz", preprocess=preprocess) for part in ("train20k", "test")]
         is_small = name.endswith("resnet8")  # which needs many epochs
-        longer = {"channels": 160, "prune": 120} if is_small else {"channels": 6, "prune": 90}
-        patient = {"learning_rate": 5e-3, "average": 0.999, "precision": _precision()}
-        options = {case: patient for case in longer if longer[case] > 10}
+        longer = {"channels": 160, "prune": 120} if is_small else {"channels": 12, "prune": 90}
+        steady = {"average": 0.999, "precision": _precision()}
+        options = {case: steady | ({"learning_rate": 5e-3} if longer[case] > 60 else {}) for case in longer}
         yield Subject(name, ASSETS / f"{name}_float.tflite", *files, {"int8": 1, "cluster": 2, **longer}, options)
 
 
 def _precision() -> str:
-    return "bfloat16" if "amx_int8" in machine_facts().features else "float32"
+    return "bfloat16" if {"amx_int8", "avx512_bf16"} & set(machine_facts().features) else "float32"
 
 
 @dataclass(frozen=True)
