@@ -158,6 +158,7 @@ def test_class_names_renumber_labels(tmp_path: Path) -> None:
 def test_repr_says_what_it_is(dataset: Dataset) -> None:
     assert repr(dataset) == "Dataset(100 samples, x float32 2×3, 7 classes, from the given arrays)"
     assert "unlabelled" in repr(Dataset.from_arrays(X))
+    assert dataset.summary == "100 samples of the given arrays"
     assert "labelled, from" in repr(Dataset.from_arrays(X, X))
     bound = dataset.with_preprocess("scale=2").bind([InputSpec("in", (1, 2, 3), np.dtype("float32"))])
     assert "for in float32 1×2×3" in repr(bound)

@@ -106,6 +106,7 @@ def test_the_plan_is_told_before_anything_is_tried(litesmith: Command) -> None:
     as_json = litesmith(*words, "-o", "run", "--workers", 1, "--json")
 
     assert told.stdout.startswith("plan: trials 2, time about "), told.stdout + told.stderr
+    assert "\ntop1 on 256 samples of fashion-test.npz; bounds: " in told.stdout
     assert "memory" in told.stdout.partition("top1 on")[0]
     assert "disk" in told.stdout.partition("top1 on")[0]
     assert Tuned.from_json(as_json.stdout).winner is not None

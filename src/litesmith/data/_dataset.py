@@ -176,6 +176,11 @@ class Dataset:
         """The names under which a sample holds its arrays: the model's once bound, else the source's."""
         return self._columns if self._specs is None else tuple(spec.name for spec in self._specs)
 
+    @property
+    def summary(self) -> str:
+        """How many samples of what, for a line of a report; the whole description is the dataset's ``repr``."""
+        return f"{len(self):,} samples of {Path(self._source.title).name}"
+
     def __repr__(self) -> str:
         facts = [f"{len(self):,} samples", self._source.describe()]
         if self._specs is not None:

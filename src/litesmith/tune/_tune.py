@@ -270,7 +270,7 @@ def tune(
             model=str(model),
             description=Model.load(model).description,
             folder=str(folder),
-            data=repr(question.search),
+            data=question.search.summary,
             metric=metric_made.name,
             is_fraction=metric_made.is_fraction,
             higher_is_better=metric_made.higher_is_better,
