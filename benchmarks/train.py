@@ -6,9 +6,9 @@
 The bundled sample, and CIFAR-10 ResNet-8 and ResNet-20 of the assets with their 20,000 training images. Everything is
 scored on the written file in LiteRT, on test images that neither training nor the choice of the epoch has seen.
 Options of `train` are its defaults but for the epochs and what the row in the JSON file has: zeros that come little by
-little, as there is time for them, a learning rate, the average of the weights. Where there are many epochs, a processor
-with AMX recovers in bfloat16. Each row is kept in results/train.json as soon as it is there; a run leaves out rows that
-are, unless told to start afresh, and a training that was killed goes on.
+little, as there is time for them, a learning rate, the average of the weights, blended samples. Processors with
+instructions for it recover in bfloat16. Each row is kept in results/train.json as soon as it is there; a run leaves out
+rows that are, unless told to start afresh, and a training that was killed goes on.
 """
 
 from __future__ import annotations
@@ -63,10 +63,14 @@ def subjects() -> Iterator[Subject]:
     cifar = {"mlperf_tiny/ic_resnet8": "dtype=float32", "cifar10/resnet20": CIFAR}
     for name, preprocess in cifar.items() if ASSETS.is_dir() else ():
         files = [Dataset.open(ASSETS / f"cifar10/{part}.npz", preprocess=preprocess) for part in ("train20k", "test")]
-        is_small = name.endswith("resnet8")  # which needs many epochs
-        longer = {"channels": 160, "prune": 120} if is_small else {"channels": 12, "prune": 90}
         steady = {"average": 0.999, "precision": _precision()}
-        options = {case: steady | ({"learning_rate": 5e-3} if longer[case] > 60 else {}) for case in longer}
+        large_steps = {**steady, "learning_rate": 5e-3}
+        if name.endswith("resnet8"):  # small, so that it needs many epochs
+            longer = {"channels": 160, "prune": 120}
+            options = {"channels": large_steps, "prune": large_steps}
+        else:
+            longer = {"channels": 12, "prune": 40}
+            options = {"channels": steady, "prune": {**large_steps, "augment": "flip shift=2 mix=0.5"}}
         yield Subject(name, ASSETS / f"{name}_float.tflite", *files, {"int8": 1, "cluster": 2, **longer}, options)
 
 
