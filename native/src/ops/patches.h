@@ -3,6 +3,9 @@
 #ifndef LITESMITH_OPS_PATCHES_H_
 #define LITESMITH_OPS_PATCHES_H_
 
+#include <algorithm>
+#include <cstdint>
+
 #include "core/node_view.h"
 #include "ops/quant.h"
 
